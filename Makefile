@@ -1,0 +1,84 @@
+# Each command does all of its own set-up in ./.venv: Python 3.11 or newer with its venv module is enough.
+#
+#   make run            the restart suite on the simulator   (make run ARGS="--suite all")
+#   make test           everything that has to hold; `make check` is the same
+#   make mutants        only the mutants: does each guard's test notice when the guard is gone?
+#   make format         format and apply the linter's safe fixes
+#   make wheel          build the wheel into dist/
+#   make clean          remove what these commands made, run folders excepted
+#
+# PYTHON=python3.12 make test   uses another Python; .venv is rebuilt for it.
+
+SHELL := /bin/sh
+PYTHON ?= python3
+ARGS ?=
+# Tests, mutants: how many at a time.
+JOBS ?= 2
+BIN := .venv/bin
+
+# Every step shares one .venv, also under `make -j`.
+.NOTPARALLEL:
+.PHONY: run test check mutants format wheel clean setup-run setup-test
+
+run: setup-run
+	$(BIN)/hil run $(ARGS)
+
+test: check
+
+check: setup-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+	$(BIN)/python tests/mutants.py --jobs $(JOBS)
+
+mutants: setup-test
+	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)
+
+format: setup-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheel: setup-test
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -f .coverage .coverage.*
+	find ledger adapters simulator hil tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup-run:
+	@$(call setup,run,.)
+
+setup-test:
+	@$(call setup,test,.[test])
+
+# $(call setup,NAME,REQUIREMENT): a .venv of this Python at this place, and REQUIREMENT installed in it, editable.
+# A .venv that another Python made, or that was moved or copied here, is rebuilt: its scripts point elsewhere.
+# The note .venv/.installed-NAME says for which pyproject.toml the installation was finished.
+define setup
+set -eu; \
+base=$$($(PYTHON) -c 'import sys; print(sys._base_executable)') || { \
+	echo 'Python not found: install python3 (3.11 or newer) or set PYTHON=' >&2; exit 1; }; \
+"$$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "$$base is older than Python 3.11: set PYTHON=" >&2; exit 1; }; \
+id='import sys; print(sys.version, sys.base_prefix)'; \
+want="$$("$$base" -c "$$id") $$(pwd -P)/.venv"; \
+have="$$($(BIN)/python -c "$$id" 2>/dev/null) $$($(BIN)/pip --version 2>/dev/null | sed 's/^pip [^ ]* from //; s|/lib/python.*||')" || true; \
+if [ "$$want" != "$$have" ]; then \
+	echo 'Making .venv'; \
+	rm -rf .venv; \
+	"$$base" -m venv .venv; \
+fi; \
+sum=$$(cksum < pyproject.toml); \
+if [ "$$(cat .venv/.installed-$(1) 2>/dev/null)" != "$$sum" ]; then \
+	echo 'Installing battery-hil into .venv, for "make $(1)" (once)'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(2)'; \
+	echo "$$sum" > .venv/.installed-$(1); \
+	if [ $(1) = test ]; then echo "$$sum" > .venv/.installed-run; fi; \
+fi
+endef

@@ -1,0 +1,113 @@
+"""Clocks: the real one, and a worker's view of the rig's virtual one.
+
+On fake and simulator one virtual clock is shared by all processes of a run. A process reads it from a mapped
+page, and sleeps by asking the rig, which owns it (:mod:`hil.virtualtime`). While a process is awake the clock
+stands still for it; an hour-long pulse passes as soon as everybody sleeps.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from ledger.errors import HilError
+from ledger.ports import Clock
+
+WIRE_WAIT_S: Final = 0.05
+"""Longest real wait on a socket under virtual time; what it stands for is charged to the clock."""
+
+PAGE: Final = struct.Struct("<dd32s")
+"""The mapped page: monotonic seconds, wall time at monotonic 0, boot id."""
+
+REAL: Final = "real"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class RealClock:
+    """The system's clocks."""
+
+    def __init__(self) -> None:
+        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else "unknown"
+
+    def wall_s(self) -> float:
+        return time.time()
+
+    def mono_s(self) -> float:
+        return time.monotonic()
+
+    def boot_id(self) -> str:
+        return self._boot_id
+
+    def sleep_until(self, mono_s: float) -> None:
+        while (left_s := mono_s - time.monotonic()) > 0:
+            time.sleep(left_s)
+
+    def wire_wait_s(self, nominal_s: float) -> float:
+        return nominal_s
+
+    def charge(self, seconds: float, why: str) -> bool:
+        return True  # the wait was real
+
+
+class ClockPage:
+    """The mapped page, read side. Good enough for a device: it only asks what time it is."""
+
+    def __init__(self, folder: Path) -> None:
+        with (folder / "page").open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), PAGE.size)
+
+    def mono_s(self) -> float:
+        return float(PAGE.unpack_from(self._map)[0])
+
+    def wall_s(self) -> float:
+        mono_s, wall_at_0_s, _ = PAGE.unpack_from(self._map)
+        return float(wall_at_0_s + mono_s)
+
+    def boot_id(self) -> str:
+        return bytes(PAGE.unpack_from(self._map)[2]).rstrip(b"\0").decode("ascii")
+
+
+class VirtualClock(ClockPage):
+    """A participant's clock."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(str(folder / "socket"))
+        self._ask({"op": "hello", "name": name})
+
+    def sleep_until(self, mono_s: float) -> None:
+        self._ask({"op": "sleep", "until": mono_s})
+
+    def wire_wait_s(self, nominal_s: float) -> float:
+        return min(nominal_s, WIRE_WAIT_S)
+
+    def charge(self, seconds: float, why: str) -> bool:
+        return bool(self._ask({"op": "charge", "seconds": seconds, "why": why})["ok"])
+
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self._socket.send(json.dumps(message).encode())
+            reply = self._socket.recv(4096)
+        except OSError as error:
+            raise HilError(f"the rig's clock is gone ({error}); this worker cannot go on") from None
+        if not reply:
+            raise HilError("the rig's clock is gone; this worker cannot go on")
+        answer: dict[str, Any] = json.loads(reply)
+        return answer
+
+
+def open_clock(spec: str) -> Clock:
+    """``real``, or ``virtual:NAME:FOLDER`` as the rig hands it to a participant."""
+    if spec == REAL:
+        return RealClock()
+    kind, _, rest = spec.partition(":")
+    name, _, folder = rest.partition(":")
+    if kind != "virtual" or not name or not folder:
+        raise HilError(f"clock {spec!r} is neither {REAL!r} nor 'virtual:NAME:FOLDER'")
+    return VirtualClock(Path(folder), name)

@@ -1,0 +1,115 @@
+"""The run folder: what happened, in files that a machine can read and a person can check.
+
+``events.jsonl`` holds virtual times and logical names only, so equal runs give equal bytes; process ids, ports
+and real durations go to ``diagnostics.jsonl``. ``manifest.json`` lists the SHA-256 of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sqlite3
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any, Final
+
+from hil.exits import BAD_INPUT
+from ledger.errors import HilError
+
+SCHEMA: Final = "battery-hil/results/1"
+PACKAGES: Final = ("adapters", "hil", "ledger", "simulator")
+_SOURCES: Final = (".json", ".py", ".sql", ".toml")
+
+
+class FolderTaken(HilError):
+    """The run folder is not empty; nothing was written."""
+
+    exit_code = BAD_INPUT
+
+
+class RunFolder:
+    """One run's files."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises :class:`FolderTaken`: an earlier run is never overwritten."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            taken = any(path.iterdir())
+        except OSError as error:
+            raise FolderTaken(f"--out {path}: cannot be used ({error.strerror}); give a folder of its own") from None
+        if taken:
+            raise FolderTaken(f"--out {path}: is not empty, and an earlier run is not overwritten; give another one")
+        self.path = path
+        self._events = (path / "events.jsonl").open("w", encoding="utf-8")
+        self._diagnostics = (path / "diagnostics.jsonl").open("w", encoding="utf-8")
+
+    def row(self, name: str, worker: str) -> Path:
+        """The folder of one row."""
+        folder = self.path / "rows" / f"{name}.{worker}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def event(self, at_s: float, what: str, **fields: Any) -> None:
+        """Something that happens in every equal run, in the same order."""
+        self._events.write(json.dumps({"at_s": round(at_s, 9), "what": what, **fields}) + "\n")
+
+    def diagnose(self, what: str, **fields: Any) -> None:
+        """Something that differs from run to run."""
+        self._diagnostics.write(json.dumps({"what": what, **fields}) + "\n")
+
+    def finish(self, results: dict[str, Any]) -> None:
+        """Write the results and the manifest."""
+        self._events.close()
+        self._diagnostics.close()
+        _write(self.path / "results.json", results)
+        files = sorted(file for file in self.path.rglob("*") if file.is_file())
+        _write(
+            self.path / "manifest.json",
+            {
+                "schema": "battery-hil/manifest/1",
+                "files": {str(file.relative_to(self.path)): sha256(file.read_bytes()) for file in files},
+                "versions": versions(),
+                "config_sha256": results["config_sha256"],
+                "source_sha256": results["source_sha256"],
+            },
+        )
+
+
+def copy_ledger(source: Path, target: Path) -> None:
+    """Copy a ledger with SQLite's backup API, what lies in its WAL included."""
+    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as old, sqlite3.connect(target) as new:
+        old.backup(new)
+    old.close()
+    new.close()
+
+
+def sha256(data: bytes) -> str:
+    """Hex digest."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def source_digest() -> str:
+    """SHA-256 over every source file of the kit, by name and content: which code was it."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        root = Path(str(resources.files(package)))
+        for file in sorted(path for path in root.rglob("*") if path.suffix in _SOURCES and path.is_file()):
+            digest.update(f"{package}/{file.relative_to(root).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "system": platform.platform()}
+    for name in ("battery-hil", "pymodbus", "pydantic", "pysunspec2"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

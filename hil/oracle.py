@@ -1,0 +1,269 @@
+"""The oracle: from what was seen to a verdict. Pure.
+
+An application is a trigger that the device answered normally, even if the answer never reached the worker.
+It is counted twice, by the device's own journal and by the tap; where the two disagree nothing is believed.
+A scenario passes when what was observed equals what was expected, the set of broken invariants included: a
+worker that is there to fail passes by failing in exactly its way.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from hil.scenarios.model import Expected
+from ledger.machine import Reason, State
+from ledger.model import EvidenceLevel, Receipt
+
+STORED_WH_TOLERANCE: Final = 1.0
+"""±0.001 kWh: energy is compared from the device's mWh counters."""
+TIMER_MARGIN: Final = 1.35
+"""Real timers were seen to fire up to a third late."""
+POLL_S: Final = 5.0
+WRITES_PER_ROW_MAX: Final = 20
+"""Write frames that one command may cost, its repeats and stops included."""
+
+INVARIANTS: Final[Mapping[str, str]] = {
+    "single_trigger": "a pulse's trigger is not sent twice without a verdict between; completed means one",
+    "active_is_observed": "active or completed means seen in service in a fresh sample after the acknowledgement",
+    "reserve_held": "no command takes the battery below its reserve",
+    "no_late_dispatch": "no dispatch frame for a command that has expired",
+    "default_mode_restored": "the device is in its default mode within 1.35 × its timer and one poll",
+    "rows_settled": "every row is closed, held, waiting with a reason, or active with a live worker",
+    "reads_first": "no write frame before the first complete read",
+    "write_budget": f"one command costs at most {WRITES_PER_ROW_MAX} write frames",
+}
+
+
+class WireFrame(Protocol):
+    """What the oracle needs to know of a frame (:class:`hil.wiretap.Frame` has it)."""
+
+    @property
+    def link(self) -> str: ...
+    @property
+    def connection(self) -> int: ...
+    @property
+    def to_device(self) -> bool: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def transaction(self) -> int: ...
+    @property
+    def pdu(self) -> bytes: ...
+    @property
+    def fate(self) -> str: ...
+    @property
+    def is_write(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControlMap:
+    """Where one unit's trigger lies, in 0-based register addresses."""
+
+    enable: int
+    """704 WSetEna."""
+    setpoint: range
+    """704 WSetMod to WSetPct: what changes the power while it is enabled."""
+    mailbox: range
+    """64900 MbTok to MbOp, the last of which executes; empty without a mailbox."""
+    serial: int
+    """A register of the common model's serial number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was seen of one row."""
+
+    exit_codes: tuple[int, ...]
+    retry: str | None
+    """What the second worker answered; None if it answered nothing."""
+    journal_applications: int
+    """Applications of this command by the device's own journal."""
+    stored_wh: float
+    reserve_wh: float
+    state: State | None
+    receipt: Receipt | None
+    wait: str | None
+    frames: Sequence[WireFrame] | None
+    """What passed the tap; None where there is no wire."""
+    control: ControlMap | None
+    triggered_s: float | None
+    """When the device last accepted the trigger."""
+    default_mode_s: float | None
+    """When it was next seen in its default mode; None if it was not."""
+    timer_s: float
+    start_by_s: float
+    """Clock of the run, as all times here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict and what it rests on."""
+
+    verdict: str
+    """``pass``, ``fail`` or ``error``."""
+    observed: Mapping[str, Any]
+    problems: tuple[str, ...]
+    """One line for everything that did not come out as expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A trigger on the wire."""
+
+    link: str
+    at_s: float
+    applied: bool | None
+    """Answered normally; refused is False; None if no answer was seen."""
+
+
+def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger, ...]:
+    """The triggers that passed a tap, and what the device made of each."""
+    found: list[Trigger] = []
+    enabled = False
+    pending: dict[tuple[str, int], WireFrame] = {}
+    for frame in frames:
+        key = (frame.link, frame.connection)
+        if frame.to_device:
+            if frame.fate != "dropped":
+                pending[key] = frame
+            continue
+        request = pending.pop(key, None)
+        if request is None:
+            continue
+        if request.is_write:
+            answer = frame.pdu[0] < 0x80
+            if _is_trigger(request.pdu, control, enabled):
+                found.append(Trigger(request.link, request.at_s, answer))
+            if answer:
+                enabled = _enabled_by(written(request.pdu), control, enabled)
+        elif frame.pdu[0] == 3:
+            enabled = _enabled_by(_read_back(request.pdu, frame.pdu), control, enabled)
+    unanswered = (frame for frame in pending.values() if frame.is_write)
+    found += [Trigger(f.link, f.at_s, None) for f in unanswered if _is_trigger(f.pdu, control, enabled)]
+    return tuple(found)
+
+
+def written(pdu: bytes) -> dict[int, int]:
+    """The registers that a write request sets."""
+    if pdu[0] == 6:
+        address, value = struct.unpack(">HH", pdu[1:5])
+        return {address: value}
+    if pdu[0] == 16:
+        address, count = struct.unpack(">HH", pdu[1:5])
+        return dict(zip(range(address, address + count), struct.unpack(f">{count}H", pdu[6:]), strict=True))
+    return {}
+
+
+def _read_back(request: bytes, reply: bytes) -> dict[int, int]:
+    address, count = struct.unpack(">HH", request[1:5])
+    return dict(zip(range(address, address + count), struct.unpack(f">{count}H", reply[2:]), strict=True))
+
+
+def _enabled_by(values: Mapping[int, int], control: ControlMap, before: bool) -> bool:
+    if control.mailbox and control.mailbox[-1] in values:
+        return values[control.mailbox[-1]] == 1 or before
+    return values[control.enable] == 1 if control.enable in values else before
+
+
+def _is_trigger(pdu: bytes, control: ControlMap, enabled: bool) -> bool:
+    values = written(pdu)
+    if control.mailbox and values.get(control.mailbox[-1]) == 1:
+        return True
+    if control.enable in values:
+        return values[control.enable] == 1
+    return enabled and any(address in values for address in control.setpoint)
+
+
+def violations(facts: Facts) -> frozenset[str]:
+    """The invariants that a row broke."""
+    sent = triggers(facts.frames, facts.control) if facts.frames is not None and facts.control else ()
+    receipt, state = facts.receipt, facts.state
+    completed = receipt is not None and receipt.reason is Reason.COMPLETED
+    broken = {
+        "single_trigger": facts.journal_applications > 1
+        or len([t for t in sent if t.applied is not False]) > 1
+        or (completed and facts.journal_applications != 1),
+        "active_is_observed": (completed or state is State.ACTIVE)
+        and (receipt is None or receipt.evidence < EvidenceLevel.OBSERVED),
+        "reserve_held": facts.stored_wh < facts.reserve_wh - STORED_WH_TOLERANCE,
+        "no_late_dispatch": any(trigger.at_s > facts.start_by_s for trigger in sent),
+        "default_mode_restored": _stranded(facts),
+        "rows_settled": state in (State.INTENT, State.ACTIVE, State.RELEASING)
+        or (state is State.PENDING and facts.wait is None),
+        "reads_first": facts.frames is not None
+        and facts.control is not None
+        and not _reads_first(facts.frames, facts.control),
+        "write_budget": facts.frames is not None and len(_writes(facts.frames)) > WRITES_PER_ROW_MAX,
+    }
+    return frozenset(name for name, is_broken in broken.items() if is_broken)
+
+
+def _stranded(facts: Facts) -> bool:
+    if facts.default_mode_s is None:
+        return True
+    if facts.triggered_s is None:
+        return False
+    return facts.default_mode_s - facts.triggered_s > TIMER_MARGIN * facts.timer_s + POLL_S
+
+
+def _writes(frames: Sequence[WireFrame]) -> list[WireFrame]:
+    return [frame for frame in frames if frame.is_write and frame.fate != "dropped"]
+
+
+def _reads_first(frames: Sequence[WireFrame], control: ControlMap) -> bool:
+    """Every wire reads serial number and control block before its first write."""
+    seen: dict[str, set[int]] = {}
+    for frame in frames:
+        if not frame.to_device:
+            continue
+        known = seen.setdefault(frame.link, set())
+        if frame.is_write and not {control.enable, control.serial} <= known:
+            return False
+        if frame.pdu[0] == 3:
+            address, count = struct.unpack(">HH", frame.pdu[1:5])
+            known |= set(range(address, address + count)) & {control.enable, control.serial}
+    return True
+
+
+def judge(expected: Expected, expected_stored_wh: float, facts: Facts) -> Judgement:
+    """Compare what was seen with what has to come out."""
+    broken = violations(facts)
+    observed: dict[str, Any] = {
+        "applications": facts.journal_applications,
+        "applications_source": "journal",
+        "exit_codes": list(facts.exit_codes),
+        "retry": facts.retry,
+        "state": facts.state,
+        "frames": len(_writes(facts.frames)) if facts.frames is not None else None,
+        "stored_kwh": round(facts.stored_wh / 1000, 6),
+        "violations": sorted(broken),
+    }
+    if facts.frames is not None and facts.control is not None:
+        sent = triggers(facts.frames, facts.control)
+        low = sum(trigger.applied is True for trigger in sent)
+        high = low + sum(trigger.applied is None for trigger in sent)
+        if not low <= facts.journal_applications <= high:
+            observed["applications_range"] = [low, high]
+            problem = f"the journal counts {facts.journal_applications} applications, the tap {low} to {high}"
+            return Judgement("error", observed, (problem,))
+    problems = [
+        f"{name}: expected {want}, observed {got}"
+        for name, want, got in (
+            ("applications", expected.applications, facts.journal_applications),
+            ("retry", expected.retry, facts.retry),
+            ("first exit code", expected.first_exit, facts.exit_codes[0] if facts.exit_codes else None),
+            ("state", expected.state, facts.state),
+            ("broken invariants", sorted(expected.violations), sorted(broken)),
+        )
+        if want != got
+    ]
+    if expected.frames is not None and observed["frames"] is not None and expected.frames != observed["frames"]:
+        problems.append(f"write frames: expected {expected.frames}, observed {observed['frames']}")
+    if abs(facts.stored_wh - expected_stored_wh) > STORED_WH_TOLERANCE:
+        problems.append(
+            f"stored energy: expected {expected_stored_wh / 1000:.4f} kWh, observed {facts.stored_wh / 1000:.4f}"
+        )
+    return Judgement("fail" if problems else "pass", observed, tuple(problems))

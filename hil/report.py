@@ -1,0 +1,118 @@
+"""What a run says on a terminal: the matrix, what needs attention, and where the evidence lies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hil.runner import RowResult
+from hil.scenarios.model import WORKERS, Scenario, Worker
+
+VERDICTS: Final = ("pass", "fail", "blocked", "unsafe", "aborted", "error")
+_STYLES: Final = {"pass": "green", "fail": "bold red", "blocked": "yellow", "error": "bold magenta"}
+_SAME: Final = ("applications", "retry", "state", "stored_kwh", "violations")
+
+
+def counts(results: Iterable[RowResult]) -> dict[str, int]:
+    """Rows by verdict; every verdict is listed."""
+    found = Counter(result.verdict for result in results)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> Table:
+    """Scenarios down, workers across; variants that came out like their scenario take no line of their own."""
+    by_row = {(result.name, result.worker): result for result in results}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table.add_column("scenario", no_wrap=True)
+    for worker in WORKERS:
+        table.add_column(f"{worker}\napplied", justify="right")
+    table.add_column("durable\nretry", no_wrap=True)
+    for worker in WORKERS:
+        table.add_column(f"{worker}\nkWh left", justify="right")
+    table.add_column("first\nexit", justify="right")
+    table.add_column("", no_wrap=True)
+    for scenario in scenarios:
+        row = {worker: by_row.get((scenario.name, worker)) for worker in WORKERS}
+        if scenario.is_variant and _like_base(scenario, row, by_row):
+            continue
+        table.add_row(*_line(scenario, row))
+    return table
+
+
+def _line(scenario: Scenario, row: dict[Worker, RowResult | None]) -> list[str | Text]:
+    seen = {worker: result.observed if result else {} for worker, result in row.items()}
+    verdict = _worst(result.verdict for result in row.values() if result)
+    energies = [_kwh(seen[worker].get("stored_kwh")) for worker in WORKERS]
+    applied = [_cell(seen[worker].get("applications")) for worker in WORKERS]
+    exits = next((codes[0] for s in seen.values() if (codes := s.get("exit_codes"))), None)
+    cells = [scenario.name, *applied, _cell(seen["durable"].get("retry")), *energies, _cell(exits)]
+    return [*cells, Text(verdict, style=_STYLES.get(verdict, ""))]
+
+
+def _like_base(
+    scenario: Scenario,
+    row: dict[Worker, RowResult | None],
+    by_row: dict[tuple[str, Worker], RowResult],
+) -> bool:
+    for worker, result in row.items():
+        base = by_row.get((scenario.base, worker))
+        if result is None:
+            continue
+        if base is None or result.verdict != base.verdict:
+            return False
+        if any(result.observed.get(key) != base.observed.get(key) for key in _SAME):
+            return False
+    return True
+
+
+def variants(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> list[str]:
+    """One line for each kind of variant: how many rows came out like their scenario."""
+    by_row = {(result.name, result.worker): result for result in results}
+    lines = []
+    for suffix in dict.fromkeys(s.name.partition(".")[2] for s in scenarios if s.is_variant):
+        of_kind = [s for s in scenarios if s.name.endswith(f".{suffix}")]
+        same = total = 0
+        for scenario in of_kind:
+            for worker in WORKERS:
+                result = by_row.get((scenario.name, worker))
+                if result is not None and result.verdict != "blocked":
+                    total += 1
+                    same += _like_base(scenario, {worker: result}, by_row)
+        if total:
+            lines.append(f".{suffix}: {same} of {total} rows come out like their scenario")
+    return lines
+
+
+def summary(console: Console, scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> None:
+    """Print the matrix and everything that needs attention."""
+    console.print(matrix(scenarios, results))
+    for line in variants(scenarios, results):
+        console.print(f"variants {line}", highlight=False)
+    for result in results:
+        if result.verdict != "pass":
+            style = _STYLES.get(result.verdict, "")
+            for problem in result.problems:
+                head = Text(f"{result.verdict.upper()} {result.name} ({result.worker}): ", style=style)
+                console.print(head.append(Text(problem, style="")), soft_wrap=True)
+    found = counts(results)
+    parts = [f"{number} {verdict}" for verdict, number in found.items() if number or verdict == "pass"]
+    console.print(f"{len(results)} rows: {', '.join(parts)}", highlight=False)
+
+
+def _worst(verdicts: Iterable[str]) -> str:
+    order = ("error", "unsafe", "aborted", "fail", "blocked", "pass")
+    found = set(verdicts)
+    return next((verdict for verdict in order if verdict in found), "")
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _kwh(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

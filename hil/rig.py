@@ -1,0 +1,208 @@
+"""A target made ready for one row: a fresh device, its tap, and a way to the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+from adapters import fake
+from adapters.registers import BASE_ADDRESSES
+from hil.config import Config
+from hil.launcher import Launcher, Process
+from hil.oracle import ControlMap
+from hil.scenarios.model import Need
+from hil.truth import SimulatorTruth, Truth, of_fake
+from hil.virtualtime import VirtualTime
+from hil.wiretap import Frame, Tap, TapFault, TapLink
+from ledger.errors import HilError
+from simulator import Battery
+
+
+class Rig(Protocol):
+    """One row's target. Started and stopped by the runner, fresh each time."""
+
+    control: ControlMap | None
+    """Where the trigger lies, once started; None without a wire."""
+
+    async def start(self) -> None:
+        """Make the device, as new."""
+
+    async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
+        """What a worker is given as HIL_TARGET, and its wire if it has one."""
+
+    def truth(self) -> Truth:
+        """What the device really did."""
+
+    @property
+    def frames(self) -> list[Frame] | None:
+        """What passed the tap so far; None where there is no wire."""
+
+    async def drained(self, link: TapLink | None) -> None:
+        """Everything that a dead worker had sent has arrived."""
+
+    async def stop(self) -> None:
+        """Give everything back; the device's books stay in the row's folder."""
+
+
+def offers(config: Config) -> frozenset[Need]:
+    """What the target of a config has to offer to scenarios."""
+    if config.target.kind == "fake":
+        return frozenset()
+    two_frames = config.target.commit == "enable_last" and not config.target.mailbox
+    return frozenset({Need.WIRE, Need.TIMED} | ({Need.TWO_FRAMES} if two_frames else set()))
+
+
+def describe(config: Config) -> str:
+    """The target in a few words, for reports."""
+    device = config.device
+    if config.target.kind == "fake":
+        return f"fake actuator {device.serial}: SQLite, a pulse acts at once"
+    how = "mailbox 64900" if config.target.mailbox else f"model 704, {config.target.commit}"
+    return f"simulator {device.serial}: SunSpec over Modbus/TCP, {how}"
+
+
+class FakeRig:
+    """The fake actuator in the row's folder."""
+
+    control: ControlMap | None = None
+    frames: list[Frame] | None = None
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._config = config
+        self._path = folder / "device.sqlite"
+
+    async def start(self) -> None:
+        device = self._config.device
+        fake.create(
+            self._path,
+            serial=device.serial,
+            capacity_wh=device.capacity_wh,
+            stored_wh=device.stored_wh,
+            reserve_wh=device.reserve_wh,
+            round_trip_efficiency=device.round_trip_efficiency,
+            power_w_max=device.power_w_max,
+        )
+
+    async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
+        target = {"adapter": "fake", "path": str(self._path), "serial": self._config.device.serial}
+        return json.dumps(target), None
+
+    def truth(self) -> Truth:
+        return of_fake(self._path)
+
+    async def drained(self, link: TapLink | None) -> None:
+        return
+
+    async def stop(self) -> None:
+        return
+
+
+class SimulatorRig:
+    """A simulator process, and the tap between it and the workers."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        launcher: Launcher,
+        time: VirtualTime,
+        clock_folder: Path,
+        record: Callable[[Frame], None],
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._launcher = launcher
+        self._time = time
+        self._clock_folder = clock_folder
+        self._record = record
+        self._process: Process | None = None
+        self._tap: Tap | None = None
+        self._truth: SimulatorTruth | None = None
+        self.control: ControlMap | None = None
+
+    @property
+    def frames(self) -> list[Frame] | None:
+        return None if self._tap is None else self._tap.frames
+
+    async def start(self) -> None:
+        device = self._config.device
+        battery = Battery(
+            capacity_wh=device.capacity_wh,
+            stored_wh=device.stored_wh,
+            reserve_wh=device.reserve_wh,
+            round_trip_efficiency=device.round_trip_efficiency,
+            charge_w_max=device.power_w_max,
+            discharge_w_max=device.power_w_max,
+        )
+        settings = {
+            "clock": str(self._clock_folder),
+            "battery": asdict(battery),
+            "serial": device.serial,
+            "journal": str(self._folder / "device.sqlite"),
+            "unit": self._config.link.unit,
+        }
+        port = await self._serve(settings)
+        self._tap = Tap(("127.0.0.1", port), self._time, self._time.mono_s, self._record)
+        self._truth = SimulatorTruth(
+            port, self._config.link.unit, device.stored_wh, device.round_trip_efficiency, BASE_ADDRESSES[0]
+        )
+        self.control = self._truth.control_map(mailbox=self._config.target.mailbox)
+
+    async def _serve(self, settings: dict[str, object]) -> int:
+        ready, theirs = os.pipe()
+        os.set_blocking(ready, False)
+        try:
+            argv = ["hil.simulate", json.dumps(settings)]
+            self._process = await self._launcher.run("simulator", argv, {}, self._folder, descriptors=[theirs])
+            os.close(theirs)
+            loop = asyncio.get_running_loop()
+            readable: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(ready, lambda: None if readable.done() else readable.set_result(None))
+            try:
+                await self._time.watch(readable)
+            finally:
+                loop.remove_reader(ready)
+            said = os.read(ready, 16)
+        finally:
+            os.close(ready)
+        if not said:
+            reason = (self._folder / "simulator.err").read_text(encoding="utf-8").strip().splitlines()
+            raise HilError(f"the simulator did not start: {reason[-1] if reason else 'it said nothing'}")
+        return int(said)
+
+    async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
+        assert self._tap is not None  # noqa: S101  (started)
+        link = await self._tap.link(name, faults)
+        target = {
+            "adapter": "sunspec",
+            "host": "127.0.0.1",
+            "port": link.port,
+            "unit": self._config.link.unit,
+            "reply_s": self._config.link.reply_s,
+            "commit": self._config.target.commit,
+            "mailbox": self._config.target.mailbox,
+            "serial": self._config.device.serial,
+        }
+        return json.dumps(target), link
+
+    def truth(self) -> Truth:
+        assert self._truth is not None  # noqa: S101  (started)
+        return self._truth.read()
+
+    async def drained(self, link: TapLink | None) -> None:
+        if self._tap is not None and link is not None:
+            await self._tap.drained(link)
+
+    async def stop(self) -> None:
+        if self._truth is not None:
+            self._truth.close()
+        if self._tap is not None:
+            await self._tap.stop()
+        if self._process is not None:
+            self._process.kill()
+            await self._process.exited

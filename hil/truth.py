@@ -1,0 +1,97 @@
+"""What the device really did: read from its own books, never through the wire under test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adapters import fake
+from adapters.link import READ_REGISTERS_MAX, Link
+from adapters.registers import JOURNAL_MODEL, load_model
+from adapters.wire import TcpWire
+from hil.clock import RealClock
+from hil.oracle import ControlMap
+from simulator.inverter import RING_LENGTH
+
+REPLY_S = 2.0
+"""Real seconds for a direct loopback read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The device's state at one moment."""
+
+    stored_wh: float
+    default_mode: bool
+    remaining_s: float
+    """Of the timer of what is in force; 0 without one."""
+    setpoints_w: tuple[float, ...]
+    """Every power that the device accepted and put in force, oldest first."""
+
+
+def of_fake(path: Path) -> Truth:
+    """The fake's truth is its file."""
+    powers = tuple(application.power_w for application in fake.applications(path))
+    return Truth(fake.stored_wh(path), True, 0.0, powers)
+
+
+class SimulatorTruth:
+    """The simulator's journal block, 64900, over a connection of its own."""
+
+    def __init__(self, port: int, unit: int, stored_wh: float, efficiency: float, base: int) -> None:
+        """``stored_wh`` is what the device started with; the counters say what has moved since."""
+        self._link = Link(lambda: TcpWire("127.0.0.1", port), unit, RealClock(), REPLY_S)
+        self._initial_wh, self._efficiency = stored_wh, efficiency
+        self._journal = load_model(JOURNAL_MODEL, Jrn=RING_LENGTH)
+        self._control = load_model(704)
+        self._addresses = self._find(base)
+
+    def _find(self, base: int) -> dict[int, int]:
+        self._link.connect()
+        found, address = {}, base + 2
+        while (header := self._link.read(address, 2))[0] != 0xFFFF:
+            found[header[0]] = address
+            address += 2 + header[1]
+        return found
+
+    def control_map(self, *, mailbox: bool) -> ControlMap:
+        """Where this unit's trigger lies."""
+        at = self._addresses
+        first, last = self._journal["MbTok"], self._journal["MbOp"]
+        box = range(at[JOURNAL_MODEL] + first.offset, at[JOURNAL_MODEL] + last.end) if mailbox else range(0)
+        return ControlMap(
+            enable=at[704] + self._control["WSetEna"].offset,
+            setpoint=range(at[704] + self._control["WSetMod"].offset, at[704] + self._control["WSetPctRvrt"].offset),
+            mailbox=box,
+            serial=at[1] + load_model(1)["SN"].offset,
+        )
+
+    def read(self) -> Truth:
+        """One look."""
+        journal = self._model(JOURNAL_MODEL, self._journal.size)
+        control = self._model(704, self._control.size)
+
+        def value(name: str) -> Any:
+            return self._journal.decode(name, journal)
+
+        entries = [
+            (value(f"Jrn[{n}].Seq"), value(f"Jrn[{n}].W")) for n in range(RING_LENGTH) if value(f"Jrn[{n}].Seq")
+        ]
+        out_wh, in_wh = (value(name) / 1000 for name in ("DisWhMil", "ChaWhMil"))
+        return Truth(
+            stored_wh=self._initial_wh - out_wh / self._efficiency + in_wh,
+            default_mode=self._control.decode("WSetEna", control) == 0,
+            remaining_s=float(self._control.decode("WSetRvrtRem", control)),
+            setpoints_w=tuple(float(power) for _, power in sorted(entries) if power),
+        )
+
+    def _model(self, model_id: int, size: int) -> tuple[int, ...]:
+        start = self._addresses[model_id]
+        registers: tuple[int, ...] = ()
+        for offset in range(0, size, READ_REGISTERS_MAX):
+            registers += self._link.read(start + offset, min(READ_REGISTERS_MAX, size - offset))
+        return registers
+
+    def close(self) -> None:
+        self._link.close()

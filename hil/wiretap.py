@@ -1,0 +1,210 @@
+"""The tap: the kit owns the middle of the wire.
+
+It stands between workers and device, forwards one frame at a time, records every frame in both directions,
+and can withhold a reply or kill a worker at a chosen frame. Each worker gets a port of its own, so a frame is
+known by who sent it. When a worker dies, what it had sent is still forwarded: bytes that left it are on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hil.launcher import Process
+from hil.virtualtime import VirtualTime
+
+WRITE_FUNCTIONS: Final = frozenset({5, 6, 15, 16, 22, 23})
+MBAP: Final = struct.Struct(">HHHB")
+LENGTH_MAX: Final = 254
+"""What the MBAP length field may say: unit and PDU."""
+DEVICE_S_MAX: Final = 2.0
+"""Real seconds within which a device behind the tap answers; after that the request counts as unanswered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame, as it passed."""
+
+    link: str
+    """Whose wire."""
+    connection: int
+    """Counts the connections of that wire."""
+    to_device: bool
+    at_s: float
+    """Clock of the run."""
+    transaction: int
+    unit: int
+    pdu: bytes
+    fate: str
+    """``forwarded``, ``withheld`` (a reply kept from the worker), or ``dropped``."""
+
+    @property
+    def function(self) -> int:
+        return self.pdu[0]
+
+    @property
+    def is_write(self) -> bool:
+        """A write request."""
+        return self.to_device and self.function in WRITE_FUNCTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class TapFault:
+    """What the tap does to one write exchange of a wire."""
+
+    action: Literal["withhold_reply", "kill_at_request", "kill_at_reply"]
+    """Kills happen before the frame is passed on; the victim is dead before anything else happens."""
+    nth_write: int = 1
+
+
+class TapLink:
+    """One worker's wire."""
+
+    def __init__(self, name: str, faults: tuple[TapFault, ...]) -> None:
+        self.name = name
+        self.faults = faults
+        self.victim: Process | None = None
+        """Whom a kill fault kills."""
+        self.port = 0
+        self.connections = 0
+        self.writes = 0
+        self.busy: set[asyncio.Task[None]] = set()
+
+    def fault(self, action: str) -> bool:
+        """Whether ``action`` is due at the write exchange under way."""
+        return any(fault.action == action and fault.nth_write == self.writes for fault in self.faults)
+
+
+class Tap:
+    """The taps of one run, in the rig's event loop."""
+
+    def __init__(
+        self,
+        device: tuple[str, int],
+        time: VirtualTime | None,
+        now_s: Callable[[], float],
+        record: Callable[[Frame], None],
+    ) -> None:
+        self._device = device
+        self._time = time
+        self._now_s = now_s
+        self._record = record
+        self._servers: list[asyncio.Server] = []
+        self._links: list[TapLink] = []
+        self.frames: list[Frame] = []
+
+    async def link(self, name: str, faults: tuple[TapFault, ...] = ()) -> TapLink:
+        """Open a wire for one worker."""
+        link = TapLink(name, faults)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101
+            link.busy.add(task)
+            try:
+                await self._serve(link, reader, writer)
+            finally:
+                link.busy.discard(task)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        link.port = server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        self._links.append(link)
+        return link
+
+    async def drained(self, link: TapLink) -> None:
+        """Wait until everything that a dead worker had sent is through."""
+        while link.busy:
+            await asyncio.wait(set(link.busy))
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        for link in self._links:
+            for task in list(link.busy):
+                task.cancel()
+            await asyncio.gather(*link.busy, return_exceptions=True)
+
+    # -- one connection --------------------------------------------------------------------------------
+
+    async def _serve(self, link: TapLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link.connections += 1
+        number = link.connections
+        device_writer: asyncio.StreamWriter | None = None
+        try:
+            device_reader, device_writer = await asyncio.open_connection(*self._device)
+            while (request := await _read_adu(reader)) is not None:
+                with self._time.frame() if self._time else nullcontext():
+                    if not await self._exchange(link, number, request, writer, device_reader, device_writer):
+                        return
+        except OSError:
+            pass  # either side went away: so does the other
+        finally:
+            for side in (writer, device_writer):
+                if side is not None:
+                    side.close()
+                    with suppress(OSError):
+                        await side.wait_closed()
+
+    async def _exchange(
+        self,
+        link: TapLink,
+        number: int,
+        request: bytes,
+        writer: asyncio.StreamWriter,
+        device_reader: asyncio.StreamReader,
+        device_writer: asyncio.StreamWriter,
+    ) -> bool:
+        """Carry one request and its reply; False once the device does not answer."""
+        is_write = request[7] in WRITE_FUNCTIONS
+        link.writes += is_write
+        if is_write and link.fault("kill_at_request"):
+            await self._kill(link)
+            self._note(link, number, request, True, "dropped")
+            return False
+        self._note(link, number, request, True, "forwarded")
+        device_writer.write(request)
+        await device_writer.drain()
+        try:
+            async with asyncio.timeout(DEVICE_S_MAX):
+                reply = await _read_adu(device_reader)
+        except TimeoutError:
+            return False
+        if reply is None:
+            return False
+        if is_write and link.fault("kill_at_reply"):
+            await self._kill(link)
+        withheld = is_write and (link.fault("withhold_reply") or link.fault("kill_at_reply"))
+        self._note(link, number, reply, False, "withheld" if withheld else "forwarded")
+        if not withheld:
+            writer.write(reply)
+            with suppress(OSError):  # a dead worker does not read; what it sent before still counts
+                await writer.drain()
+        return True
+
+    async def _kill(self, link: TapLink) -> None:
+        if link.victim is not None:
+            link.victim.kill()
+            await link.victim.dead()
+
+    def _note(self, link: TapLink, number: int, adu: bytes, to_device: bool, fate: str) -> None:
+        transaction, _, _, unit = MBAP.unpack_from(adu)
+        frame = Frame(link.name, number, to_device, self._now_s(), transaction, unit, adu[7:], fate)
+        self.frames.append(frame)
+        self._record(frame)
+
+
+async def _read_adu(reader: asyncio.StreamReader) -> bytes | None:
+    """One Modbus/TCP frame; None at the end of the stream, or where it is not Modbus any more."""
+    try:
+        head = await reader.readexactly(6)
+        _, protocol, length = struct.unpack(">HHH", head)
+        if protocol != 0 or not 2 <= length <= LENGTH_MAX:
+            return None
+        return head + await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

@@ -1,0 +1,77 @@
+"""File locks that die with the process that holds them.
+
+``flock`` belongs to an open file: the kernel drops it when the last descriptor of that open file is gone,
+however the process ended. So "is that worker dead" is a question with an answer, not a time-out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ledger.errors import LedgerError
+
+
+class FileLock:
+    """An exclusive lock held by this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let go; the second call does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class LockFolder:
+    """Named locks in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def hold(self, name: str) -> FileLock:
+        """Take a lock at once. Raises :class:`~ledger.errors.LedgerError` if it is held."""
+        descriptor = self._open(name)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LedgerError(f"{self._path(name)} is held by another process") from None
+        return FileLock(descriptor)
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """Hold a lock for a block, waiting for whoever has it: they hold it for one exchange, or are dead."""
+        descriptor = self._open(name)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def is_held(self, name: str) -> bool:
+        """Whether a live process holds the lock. A lock whose file is gone is not held."""
+        try:
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _open(self, name: str) -> int:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock")
