@@ -122,7 +122,9 @@ class FakeActuator:
 
     def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
         if not isinstance(command, Pulse):
-            raise CommandRefused(f"command {command.id}: the fake actuator takes pulses only, not a {command.kind}")
+            raise CommandRefused(
+                f"command {command.id}: the fake actuator takes pulses only, not a {command.kind}"
+            )
         if abs(command.power_w) > self._power_w_max:
             raise CommandRefused(
                 f"command {command.id}: power_w = {command.power_w:g} is beyond ±{self._power_w_max:g} W;"

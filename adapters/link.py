@@ -50,7 +50,6 @@ class _Doubt(Exception):
     """The exchange ended without a reply that can be trusted."""
 
 
-
 class Link:
     """The connection to one unit."""
 
@@ -95,9 +94,13 @@ class Link:
             pdu = self._exchange(struct.pack(">BHH", READ_HOLDING, address, count), points=False)
         except _Doubt as doubt:
             self.close()
-            raise UnitSilent(f"unit {self._unit} did not answer a read of {count}@{address}: {doubt}") from None
+            raise UnitSilent(
+                f"unit {self._unit} did not answer a read of {count}@{address}: {doubt}"
+            ) from None
         if pdu[0] == READ_HOLDING | 0x80 and len(pdu) == 2:
-            raise UnitFault(f"unit {self._unit} answers a read of {count}@{address} with exception {pdu[1]:02d}")
+            raise UnitFault(
+                f"unit {self._unit} answers a read of {count}@{address} with exception {pdu[1]:02d}"
+            )
         if len(pdu) != 2 + 2 * count or pdu[0] != READ_HOLDING or pdu[1] != 2 * count:
             self.close()
             raise UnitFault(f"unit {self._unit}: the reply to a read of {count}@{address} does not fit it")
@@ -125,7 +128,7 @@ class Link:
     # -- one exchange ----------------------------------------------------------------------------------
 
     def _exchange(self, request: bytes, *, points: bool) -> bytes:
-        assert self._wire is not None  # noqa: S101  (callers checked)
+        assert self._wire is not None
         self._transaction = self._transaction % 0xFFFF + 1
         frame = self._framer.encode(request, self._unit, self._transaction)
         try:
@@ -137,16 +140,11 @@ class Link:
             raise _Doubt(f"the connection broke: {error}") from None
 
     def _reply(self) -> bytes:
-        assert self._wire is not None  # noqa: S101
+        assert self._wire is not None
         deadline_s = self._clock.mono_s() + self._reply_s
         buffer = b""
         while len(buffer) <= ADU_BYTES_MAX:
-            left_s = deadline_s - self._clock.mono_s()
-            data = self._wire.receive(self._clock.wire_wait_s(left_s)) if left_s > 0 else b""
-            if not data:
-                if left_s <= 0 or self._clock.charge(left_s, "no reply"):
-                    raise _Doubt(f"no reply within {self._reply_s:g} s")
-                continue
+            data = self._wait(deadline_s)
             buffer += data
             used, unit, transaction, pdu = self._framer.decode(buffer)
             if used:
@@ -154,6 +152,20 @@ class Link:
                     raise _Doubt(f"a reply for unit {unit}, transaction {transaction} came instead")
                 return pdu
         raise _Doubt("more bytes than a frame can have, and no frame")
+
+    def _wait(self, deadline_s: float) -> bytes:
+        """The next bytes. Raises :class:`_Doubt` once nothing can come in time any more."""
+        assert self._wire is not None
+        while True:
+            left_s = max(0.0, deadline_s - self._clock.mono_s())
+            data = self._wire.receive(self._clock.wire_wait_s(left_s))
+            if not data and self._clock.settled():
+                data = self._wire.receive(0)
+                if not data:
+                    self._clock.charge(left_s, "no reply")
+                    raise _Doubt(f"no reply within {self._reply_s:g} s")
+            if data:
+                return data
 
 
 def _write_pdus(step: Step) -> tuple[bytes, bytes]:

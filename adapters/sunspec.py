@@ -76,6 +76,8 @@ _WANTED: Final[dict[int, tuple[str, ...]]] = {
     JOURNAL_MODEL: ("CurTok", "CurFence", "CmdSeq", "Boot"),
 }
 """First to last point that a sample needs of each model; everything between is read along where it is close."""
+MODELS: Final = (1, 702, *_WANTED)
+"""The models that this adapter knows."""
 
 
 class Commit(StrEnum):
@@ -143,7 +145,7 @@ class SunSpecActuator:
     def identify(self) -> Identity:
         """Connect if need be, find the models, read the common model and the ratings."""
         self._connect()
-        assert self._identity is not None  # noqa: S101  (just read)
+        assert self._identity is not None
         return self._identity
 
     def read(self) -> Sample:
@@ -161,7 +163,7 @@ class SunSpecActuator:
         enabled, setpoint_w = value(704, "WSetEna"), reading(704, "WSet", "W")
         heartbeat, remote = value(715, "DERHb"), value(715, "LocRemCtl")
         journal = self._profile.mailbox
-        assert self._identity is not None  # noqa: S101  (read by _connect)
+        assert self._identity is not None
         return Sample(
             identity=self._identity,
             at_mono_s=started_s,
@@ -179,7 +181,9 @@ class SunSpecActuator:
             capacity_wh=reading(713, "WHRtg", "Wh"),
             discharged_wh=reading(701, "TotWhInj", "Wh"),
             charged_wh=reading(701, "TotWhAbs", "Wh"),
-            token=layout.models[JOURNAL_MODEL][0].decode("CurTok", registers[JOURNAL_MODEL]) if journal else None,
+            token=layout.models[JOURNAL_MODEL][0].decode("CurTok", registers[JOURNAL_MODEL])
+            if journal
+            else None,
             block=self._block(layout, registers),
         )
 
@@ -245,8 +249,10 @@ class SunSpecActuator:
             except UnitFault:
                 continue
         else:
-            raise UnitFault(f"no SunSpec map at {', '.join(map(str, BASE_ADDRESSES))}; is this the right unit id?")
-        needed = {1, 702, *_WANTED} - (set() if self._profile.mailbox else {JOURNAL_MODEL})
+            raise UnitFault(
+                f"no SunSpec map at {', '.join(map(str, BASE_ADDRESSES))}; is this the right unit id?"
+            )
+        needed = set(MODELS) - (set() if self._profile.mailbox else {JOURNAL_MODEL})
         models: dict[int, tuple[Model, int]] = {}
         address = base + 2
         for _ in range(MODELS_MAX):
@@ -258,7 +264,9 @@ class SunSpecActuator:
             address += 2 + length
         missing = sorted(needed - set(models))
         if missing:
-            raise UnitFault(f"the unit has no SunSpec model {', '.join(map(str, missing))}, which this adapter needs")
+            raise UnitFault(
+                f"the unit has no SunSpec model {', '.join(map(str, missing))}, which this adapter needs"
+            )
         return _Map(models)
 
     def _fetch(self, layout: _Map) -> dict[int, tuple[int, ...]]:
@@ -429,7 +437,11 @@ def _merged(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join windows that lie close enough to be one frame."""
     merged: list[tuple[int, int]] = []
     for start, end in windows:
-        if merged and start - merged[-1][1] <= GAP_REGISTERS_MAX and end - merged[-1][0] <= READ_REGISTERS_MAX:
+        if (
+            merged
+            and start - merged[-1][1] <= GAP_REGISTERS_MAX
+            and end - merged[-1][0] <= READ_REGISTERS_MAX
+        ):
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
             merged.append((start, end))

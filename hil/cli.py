@@ -67,8 +67,12 @@ def run(
     suite_name: Annotated[str, typer.Option("--suite", help="restart or all.")] = "restart",
     scenario: Annotated[list[str] | None, typer.Option(help="Only this scenario; may be repeated.")] = None,
     worker: Annotated[list[str] | None, typer.Option(help="volatile or durable; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/<UTC>-<suite>")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print results.json instead of the matrix.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder.", show_default="runs/<UTC>-<suite>")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print results.json instead of the matrix.")
+    ] = False,
 ) -> None:
     """Run scenarios: kill real workers at chosen points, give the command again, count what the device did."""
     checks.refuse_clashing_packages()
@@ -129,7 +133,9 @@ def _nothing() -> Any:
 
 def _chosen(suite_name: str, names: list[str] | None) -> tuple[Scenario, ...]:
     if suite_name not in (*SUITES, "all"):
-        raise Usage(f"--suite {suite_name}: there is no such suite; the suites are {', '.join([*SUITES, 'all'])}")
+        raise Usage(
+            f"--suite {suite_name}: there is no such suite; the suites are {', '.join([*SUITES, 'all'])}"
+        )
     scenarios = suite(suite_name)
     if not names:
         return scenarios
@@ -198,13 +204,16 @@ def show(name: Annotated[str, typer.Argument(help="A scenario's name.")]) -> Non
     line(f"policy  {scenario.policy}")
     line(f"kill    {scenario.kill or 'nobody'}{' (cold-started workers)' if scenario.cold else ''}")
     for fault in scenario.tap:
-        line(f"tap     {fault.action} at write exchange {fault.nth_write}")
+        line(f"tap     {fault.action} at {fault.at} {fault.nth}")
     line(f"retry   {scenario.retry}")
     for worker, expected in scenario.expected.items():
+        pulses = (
+            "what the triggers' windows cover" if expected.pulses is None else f"{expected.pulses:g} pulses"
+        )
         state = f", state {expected.state}" if expected.state else ""
         broken = f", breaks {', '.join(sorted(expected.violations))}" if expected.violations else ""
         line(
-            f"expect  {worker}: {expected.applications} applications, {expected.pulses:g} pulses of energy,"
+            f"expect  {worker}: {expected.applications} applications, {pulses} of energy,"
             f" first exit {expected.first_exit}, retry {expected.retry}{state}{broken}"
         )
 
@@ -213,11 +222,15 @@ def show(name: Annotated[str, typer.Argument(help="A scenario's name.")]) -> Non
 def simulate(
     config: ConfigArgument = None,
     host: Annotated[str | None, typer.Option(help="Address to serve on.", show_default="link.host")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 = any.", show_default="link.port", min=0, max=65535)] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port; 0 = any.", show_default="link.port", min=0, max=65535)
+    ] = None,
 ) -> None:
     """Serve the battery simulator over Modbus/TCP, on the real clock, until stopped."""
     settings, _, _ = configs.load(config)
-    asyncio.run(serve.serve(settings, host or settings.link.host, settings.link.port if port is None else port))
+    asyncio.run(
+        serve.serve(settings, host or settings.link.host, settings.link.port if port is None else port)
+    )
 
 
 @app.command()

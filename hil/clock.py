@@ -50,8 +50,11 @@ class RealClock:
     def wire_wait_s(self, nominal_s: float) -> float:
         return nominal_s
 
-    def charge(self, seconds: float, why: str) -> bool:
-        return True  # the wait was real
+    def settled(self) -> bool:
+        return True
+
+    def charge(self, seconds: float, why: str) -> None:
+        return  # the wait was real
 
 
 class ClockPage:
@@ -87,8 +90,11 @@ class VirtualClock(ClockPage):
     def wire_wait_s(self, nominal_s: float) -> float:
         return min(nominal_s, WIRE_WAIT_S)
 
-    def charge(self, seconds: float, why: str) -> bool:
-        return bool(self._ask({"op": "charge", "seconds": seconds, "why": why})["ok"])
+    def settled(self) -> bool:
+        return bool(self._ask({"op": "settled"})["ok"])
+
+    def charge(self, seconds: float, why: str) -> None:
+        self._ask({"op": "sleep", "until": self.mono_s() + seconds, "why": why})
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -13,7 +13,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from hil.exits import BAD_INPUT
 from ledger.errors import HilError, shorten
@@ -41,8 +49,6 @@ class TargetSection(_Section):
     kind: Literal["simulator", "fake"] = "simulator"
     commit: Literal["block", "enable_last"] = "block"
     """How a set-point is written: one frame, or parameters first and the enable last."""
-    mailbox: bool = False
-    """Send through the simulator's idempotent mailbox, model 64900."""
 
 
 class DeviceSection(_Section):
@@ -162,7 +168,6 @@ class Config(_Section):
             )
         return value
 
-
     @model_validator(mode="after")
     def _room(self) -> Config:
         """A scenario applies the pulse up to twice: a device that must refuse it would prove nothing."""
@@ -177,7 +182,11 @@ class Config(_Section):
             moved_wh = energy_wh / device.round_trip_efficiency
             room_wh, where = device.stored_wh - device.reserve_wh, "stored_wh above reserve_wh"
         else:
-            moved_wh, room_wh, where = energy_wh, device.capacity_wh - device.stored_wh, "capacity_wh above stored_wh"
+            moved_wh, room_wh, where = (
+                energy_wh,
+                device.capacity_wh - device.stored_wh,
+                "capacity_wh above stored_wh",
+            )
         if 2 * moved_wh > room_wh:
             raise ValueError(
                 f"pulse.power_w = {pulse.power_w:g} for duration_s = {pulse.duration_s:g} moves {moved_wh:.1f} Wh,"
@@ -229,13 +238,17 @@ def _read(name: str) -> bytes:
         if path.exists():
             raise ConfigError(f"{name}: is not a file; give a TOML file")
     except OSError as error:
-        raise ConfigError(f"{name}: cannot be read ({error.strerror or error}); give a readable file") from None
+        raise ConfigError(
+            f"{name}: cannot be read ({error.strerror or error}); give a readable file"
+        ) from None
     shipped = _shipped()
     if path.parent.name in ("", "configs") and (shipped / path.name).is_file():
         content: bytes = (shipped / path.name).read_bytes()
         return content
     known = ", ".join(f"configs/{name}" for name in shipped_names())
-    raise ConfigError(f"{name}: there is no such file; give one, or a config that ships with the kit: {known}")
+    raise ConfigError(
+        f"{name}: there is no such file; give one, or a config that ships with the kit: {known}"
+    )
 
 
 def _shipped() -> Any:
@@ -272,6 +285,6 @@ def _known_keys(path: list[str]) -> list[str]:
     model: type[BaseModel] = Config
     for part in path:
         annotation = model.model_fields[part].annotation
-        assert isinstance(annotation, type)  # noqa: S101  (sections are plain classes)
+        assert isinstance(annotation, type)
         model = annotation
     return list(model.model_fields)

@@ -62,7 +62,9 @@ def _python() -> tuple[str, str]:
 def _packages() -> tuple[str, str]:
     found = versions()
     refuse_clashing_packages()
-    return "ok", ", ".join(f"{name} {found[name]}" for name in ("battery-hil", "pymodbus", "pydantic", "pysunspec2"))
+    return "ok", ", ".join(
+        f"{name} {found[name]}" for name in ("battery-hil", "pymodbus", "pydantic", "pysunspec2")
+    )
 
 
 def _sqlite() -> tuple[str, str]:
@@ -84,7 +86,10 @@ def _ledger() -> tuple[str, str]:
 def _folder() -> tuple[str, str]:
     kind = _file_system(Path.cwd())
     if kind in ("tmpfs", "ramfs", "overlay"):
-        return "warn", f"{Path.cwd()} is on {kind}, which forgets everything with the machine: no place for a ledger"
+        return (
+            "warn",
+            f"{Path.cwd()} is on {kind}, which forgets everything with the machine: no place for a ledger",
+        )
     return "ok", f"{Path.cwd()} is on {kind}"
 
 

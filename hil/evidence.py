@@ -37,9 +37,13 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             taken = any(path.iterdir())
         except OSError as error:
-            raise FolderTaken(f"--out {path}: cannot be used ({error.strerror}); give a folder of its own") from None
+            raise FolderTaken(
+                f"--out {path}: cannot be used ({error.strerror}); give a folder of its own"
+            ) from None
         if taken:
-            raise FolderTaken(f"--out {path}: is not empty, and an earlier run is not overwritten; give another one")
+            raise FolderTaken(
+                f"--out {path}: is not empty, and an earlier run is not overwritten; give another one"
+            )
         self.path = path
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
         self._diagnostics = (path / "diagnostics.jsonl").open("w", encoding="utf-8")
@@ -102,7 +106,11 @@ def source_digest() -> str:
 
 def versions() -> dict[str, str]:
     """What the run was made with."""
-    found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "system": platform.platform()}
+    found = {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": platform.platform(),
+    }
     for name in ("battery-hil", "pymodbus", "pydantic", "pysunspec2"):
         try:
             found[name] = metadata.version(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import json
 import os
 import selectors
@@ -109,7 +110,7 @@ class Launcher:
 
         ``descriptors`` are handed over as 3, 4, … in the new process.
         """
-        assert self._socket is not None  # noqa: S101  (started)
+        assert self._socket is not None
         loop = asyncio.get_running_loop()
         number, self._next = self._next, self._next + 1
         request = {
@@ -158,9 +159,7 @@ class Launcher:
 
 def main(descriptor: int) -> None:
     """Fork on request until the rig closes its end, then kill what still runs."""
-    import hil.simulate
-    import hil.worker  # noqa: F401  (imported to be there when a child is forked)
-
+    _preload()
     rig = socket.socket(fileno=descriptor)
     children: dict[int, tuple[int, int]] = {}
     selector = selectors.DefaultSelector()
@@ -184,6 +183,24 @@ def main(descriptor: int) -> None:
                 code = os.waitstatus_to_exitcode(status)
                 with suppress(OSError):  # the rig may be gone
                     rig.send(json.dumps({"number": number, "exit": code}).encode())
+
+
+def _preload() -> None:
+    """Have everything in memory that a child would import or build first."""
+    import adapters.fake
+    import adapters.link
+    import adapters.registers
+    import adapters.sunspec
+    import hil.simulate
+    import hil.worker  # noqa: F401  (imported to be there when a child is forked)
+    from simulator import Battery
+    from simulator.points import Nameplate, layout_for
+
+    layout_for(Nameplate.of(Battery()), adapters.registers.BASE_ADDRESSES[0])
+    for model_id in adapters.sunspec.MODELS:
+        adapters.registers.load_model(model_id)
+    gc.collect()
+    gc.freeze()
 
 
 def _start(request: dict[str, Any], descriptors: list[int], rig: socket.socket) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 from hil.scenarios.model import Expected
@@ -66,8 +67,6 @@ class ControlMap:
     """704 WSetEna."""
     setpoint: range
     """704 WSetMod to WSetPct: what changes the power while it is enabled."""
-    mailbox: range
-    """64900 MbTok to MbOp, the last of which executes; empty without a mailbox."""
     serial: int
     """A register of the common model's serial number."""
 
@@ -135,14 +134,14 @@ def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger,
             continue
         if request.is_write:
             answer = frame.pdu[0] < 0x80
-            if _is_trigger(request.pdu, control, enabled):
+            if is_trigger(request.pdu, control, enabled):
                 found.append(Trigger(request.link, request.at_s, answer))
             if answer:
                 enabled = _enabled_by(written(request.pdu), control, enabled)
         elif frame.pdu[0] == 3:
             enabled = _enabled_by(_read_back(request.pdu, frame.pdu), control, enabled)
     unanswered = (frame for frame in pending.values() if frame.is_write)
-    found += [Trigger(f.link, f.at_s, None) for f in unanswered if _is_trigger(f.pdu, control, enabled)]
+    found += [Trigger(f.link, f.at_s, None) for f in unanswered if is_trigger(f.pdu, control, enabled)]
     return tuple(found)
 
 
@@ -163,15 +162,12 @@ def _read_back(request: bytes, reply: bytes) -> dict[int, int]:
 
 
 def _enabled_by(values: Mapping[int, int], control: ControlMap, before: bool) -> bool:
-    if control.mailbox and control.mailbox[-1] in values:
-        return values[control.mailbox[-1]] == 1 or before
     return values[control.enable] == 1 if control.enable in values else before
 
 
-def _is_trigger(pdu: bytes, control: ControlMap, enabled: bool) -> bool:
+def is_trigger(pdu: bytes, control: ControlMap, enabled: bool) -> bool:
+    """Whether a write request starts an action, or changes one that is in force."""
     values = written(pdu)
-    if control.mailbox and values.get(control.mailbox[-1]) == 1:
-        return True
     if control.enable in values:
         return values[control.enable] == 1
     return enabled and any(address in values for address in control.setpoint)
@@ -228,8 +224,24 @@ def _reads_first(frames: Sequence[WireFrame], control: ControlMap) -> bool:
     return True
 
 
+def covered(sent: Sequence[Trigger], timer_s: float) -> float:
+    """How many times ``timer_s`` the device was in force: each applied trigger starts its timer again."""
+    times_s = [trigger.at_s for trigger in sent if trigger.applied]
+    gaps_s = [min(later - earlier, timer_s) for earlier, later in pairwise(times_s)]
+    return (sum(gaps_s) + timer_s) / timer_s if times_s else 0.0
+
+
+def expected_pulses(expected: Expected, facts: Facts) -> float:
+    """How many of the command's energies have to be delivered."""
+    if expected.pulses is not None:
+        return expected.pulses
+    if facts.frames is None or facts.control is None:
+        return float(expected.applications)
+    return covered(triggers(facts.frames, facts.control), facts.timer_s)
+
+
 def judge(expected: Expected, expected_stored_wh: float, facts: Facts) -> Judgement:
-    """Compare what was seen with what has to come out."""
+    """Compare what was seen with what has to come out; ``expected_stored_wh`` is what has to be left."""
     broken = violations(facts)
     observed: dict[str, Any] = {
         "applications": facts.journal_applications,
@@ -243,6 +255,7 @@ def judge(expected: Expected, expected_stored_wh: float, facts: Facts) -> Judgem
     }
     if facts.frames is not None and facts.control is not None:
         sent = triggers(facts.frames, facts.control)
+        observed["triggers"] = len(sent)
         low = sum(trigger.applied is True for trigger in sent)
         high = low + sum(trigger.applied is None for trigger in sent)
         if not low <= facts.journal_applications <= high:
@@ -260,8 +273,10 @@ def judge(expected: Expected, expected_stored_wh: float, facts: Facts) -> Judgem
         )
         if want != got
     ]
-    if expected.frames is not None and observed["frames"] is not None and expected.frames != observed["frames"]:
-        problems.append(f"write frames: expected {expected.frames}, observed {observed['frames']}")
+    if expected.triggers is not None and expected.triggers != observed.get("triggers"):
+        problems.append(
+            f"triggers on the wire: expected {expected.triggers}, observed {observed.get('triggers')}"
+        )
     if abs(facts.stored_wh - expected_stored_wh) > STORED_WH_TOLERANCE:
         problems.append(
             f"stored energy: expected {expected_stored_wh / 1000:.4f} kWh, observed {facts.stored_wh / 1000:.4f}"

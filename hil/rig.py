@@ -14,11 +14,11 @@ from adapters import fake
 from adapters.registers import BASE_ADDRESSES
 from hil.config import Config
 from hil.launcher import Launcher, Process
-from hil.oracle import ControlMap
-from hil.scenarios.model import Need
+from hil.oracle import ControlMap, is_trigger
+from hil.scenarios.model import Need, TapFault
 from hil.truth import SimulatorTruth, Truth, of_fake
 from hil.virtualtime import VirtualTime
-from hil.wiretap import Frame, Tap, TapFault, TapLink
+from hil.wiretap import Frame, Tap, TapLink
 from ledger.errors import HilError
 from simulator import Battery
 
@@ -53,8 +53,8 @@ def offers(config: Config) -> frozenset[Need]:
     """What the target of a config has to offer to scenarios."""
     if config.target.kind == "fake":
         return frozenset()
-    two_frames = config.target.commit == "enable_last" and not config.target.mailbox
-    return frozenset({Need.WIRE, Need.TIMED} | ({Need.TWO_FRAMES} if two_frames else set()))
+    two_frames = {Need.TWO_FRAMES} if config.target.commit == "enable_last" else set()
+    return frozenset({Need.WIRE, Need.TIMED} | two_frames)
 
 
 def describe(config: Config) -> str:
@@ -62,8 +62,7 @@ def describe(config: Config) -> str:
     device = config.device
     if config.target.kind == "fake":
         return f"fake actuator {device.serial}: SQLite, a pulse acts at once"
-    how = "mailbox 64900" if config.target.mailbox else f"model 704, {config.target.commit}"
-    return f"simulator {device.serial}: SunSpec over Modbus/TCP, {how}"
+    return f"simulator {device.serial}: SunSpec over Modbus/TCP, model 704, {config.target.commit}"
 
 
 class FakeRig:
@@ -147,18 +146,26 @@ class SimulatorRig:
             "unit": self._config.link.unit,
         }
         port = await self._serve(settings)
-        self._tap = Tap(("127.0.0.1", port), self._time, self._time.mono_s, self._record)
         self._truth = SimulatorTruth(
             port, self._config.link.unit, device.stored_wh, device.round_trip_efficiency, BASE_ADDRESSES[0]
         )
-        self.control = self._truth.control_map(mailbox=self._config.target.mailbox)
+        control = self.control = self._truth.control_map()
+        self._tap = Tap(
+            ("127.0.0.1", port),
+            self._time,
+            self._time.mono_s,
+            self._record,
+            lambda pdu: is_trigger(pdu, control, enabled=False),
+        )
 
     async def _serve(self, settings: dict[str, object]) -> int:
         ready, theirs = os.pipe()
         os.set_blocking(ready, False)
         try:
             argv = ["hil.simulate", json.dumps(settings)]
-            self._process = await self._launcher.run("simulator", argv, {}, self._folder, descriptors=[theirs])
+            self._process = await self._launcher.run(
+                "simulator", argv, {}, self._folder, descriptors=[theirs]
+            )
             os.close(theirs)
             loop = asyncio.get_running_loop()
             readable: asyncio.Future[None] = loop.create_future()
@@ -176,7 +183,7 @@ class SimulatorRig:
         return int(said)
 
     async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
-        assert self._tap is not None  # noqa: S101  (started)
+        assert self._tap is not None
         link = await self._tap.link(name, faults)
         target = {
             "adapter": "sunspec",
@@ -185,13 +192,12 @@ class SimulatorRig:
             "unit": self._config.link.unit,
             "reply_s": self._config.link.reply_s,
             "commit": self._config.target.commit,
-            "mailbox": self._config.target.mailbox,
             "serial": self._config.device.serial,
         }
         return json.dumps(target), link
 
     def truth(self) -> Truth:
-        assert self._truth is not None  # noqa: S101  (started)
+        assert self._truth is not None
         return self._truth.read()
 
     async def drained(self, link: TapLink | None) -> None:

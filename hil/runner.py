@@ -16,11 +16,11 @@ from typing import Any
 from hil.config import Config
 from hil.evidence import RunFolder, copy_ledger
 from hil.launcher import Launcher
-from hil.oracle import POLL_S, TIMER_MARGIN, Facts, Judgement, judge, triggers
+from hil.oracle import POLL_S, TIMER_MARGIN, Facts, Judgement, expected_pulses, judge, triggers
 from hil.rig import FakeRig, Rig, SimulatorRig, offers
-from hil.scenarios.model import Expected, Retry, Scenario, Worker
+from hil.scenarios.model import Expected, Retry, Scenario, TapFault, Worker
 from hil.virtualtime import VirtualTime
-from hil.wiretap import Frame, TapFault
+from hil.wiretap import Frame
 from ledger.errors import HilError
 from ledger.model import Pulse
 from ledger.ports import Row
@@ -52,8 +52,6 @@ class RowResult:
             "problems": list(self.problems),
             "duration_s": round(self.duration_s, 3),
         }
-
-
 
 
 class Runner:
@@ -99,16 +97,16 @@ class Runner:
             scenario.name,
             worker,
             judgement.verdict,
-            _expected_json(expected, self._stored_wh(expected)),
+            _expected_json(expected),
             dict(judgement.observed),
             judgement.problems,
             real.monotonic() - begun_s,
         )
 
-    def _stored_wh(self, expected: Expected) -> float:
+    def _stored_wh(self, pulses: float) -> float:
         """What is left in the reference battery after so many pulses."""
         device, pulse = self._config.device, self._config.pulse
-        energy_wh = pulse.power_w * pulse.duration_s / 3600 * expected.pulses
+        energy_wh = pulse.power_w * pulse.duration_s / 3600 * pulses
         lost = device.round_trip_efficiency if energy_wh > 0 else 1.0
         return device.stored_wh - energy_wh / lost
 
@@ -116,14 +114,16 @@ class Runner:
         folder = self._folder.row(scenario.name, worker)
         clock_folder = Path(tempfile.mkdtemp(prefix="hil-"))
         time = VirtualTime(clock_folder, self._config.clock.start.timestamp())
-        row = _RowRun(self._config, self._folder, self._launcher, scenario, worker, folder, clock_folder, time)
+        row = _RowRun(
+            self._config, self._folder, self._launcher, scenario, worker, folder, clock_folder, time
+        )
         await time.start()
         try:
             facts = await row.run()
         finally:
             await time.stop()
             shutil.rmtree(clock_folder, ignore_errors=True)
-        return judge(expected, self._stored_wh(expected), facts)
+        return judge(expected, self._stored_wh(expected_pulses(expected, facts)), facts)
 
 
 class _RowRun:
@@ -243,9 +243,7 @@ class _RowRun:
 
     # -- what was seen ---------------------------------------------------------------------------------
 
-    def _facts(
-        self, exit_codes: tuple[int, ...], retry: str | None, default_mode_s: float | None
-    ) -> Facts:
+    def _facts(self, exit_codes: tuple[int, ...], retry: str | None, default_mode_s: float | None) -> Facts:
         truth = self._rig.truth()
         row = self._row()
         power_w = float(int(self._pulse.power_w))
@@ -310,13 +308,13 @@ class _RowRun:
         self._books.event(self._time.mono_s(), what, row=self._name, **fields)
 
 
-def _expected_json(expected: Expected, stored_wh: float) -> dict[str, Any]:
+def _expected_json(expected: Expected) -> dict[str, Any]:
     return {
         "applications": expected.applications,
         "first_exit_code": expected.first_exit,
         "retry": expected.retry,
         "state": expected.state,
-        "stored_kwh": round(stored_wh / 1000, 6),
+        "pulses": expected.pulses,
         "violations": sorted(expected.violations),
-        "frames": expected.frames,
+        "triggers": expected.triggers,
     }

@@ -47,7 +47,9 @@ async def serve(config: Config, host: str, port: int) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    print(f"simulator {settings.serial}: Modbus/TCP {host}:{bound}, unit {config.link.unit}, SunSpec at 40000")
+    print(
+        f"simulator {settings.serial}: Modbus/TCP {host}:{bound}, unit {config.link.unit}, SunSpec at 40000"
+    )
     print(f"journal: {journal or 'in memory, forgotten at the end (simulator.journal keeps it)'}", flush=True)
     try:
         await stop.wait()

@@ -55,15 +55,14 @@ class SimulatorTruth:
             address += 2 + header[1]
         return found
 
-    def control_map(self, *, mailbox: bool) -> ControlMap:
+    def control_map(self) -> ControlMap:
         """Where this unit's trigger lies."""
         at = self._addresses
-        first, last = self._journal["MbTok"], self._journal["MbOp"]
-        box = range(at[JOURNAL_MODEL] + first.offset, at[JOURNAL_MODEL] + last.end) if mailbox else range(0)
         return ControlMap(
             enable=at[704] + self._control["WSetEna"].offset,
-            setpoint=range(at[704] + self._control["WSetMod"].offset, at[704] + self._control["WSetPctRvrt"].offset),
-            mailbox=box,
+            setpoint=range(
+                at[704] + self._control["WSetMod"].offset, at[704] + self._control["WSetPctRvrt"].offset
+            ),
             serial=at[1] + load_model(1)["SN"].offset,
         )
 
@@ -76,7 +75,9 @@ class SimulatorTruth:
             return self._journal.decode(name, journal)
 
         entries = [
-            (value(f"Jrn[{n}].Seq"), value(f"Jrn[{n}].W")) for n in range(RING_LENGTH) if value(f"Jrn[{n}].Seq")
+            (value(f"Jrn[{n}].Seq"), value(f"Jrn[{n}].W"))
+            for n in range(RING_LENGTH)
+            if value(f"Jrn[{n}].Seq")
         ]
         out_wh, in_wh = (value(name) / 1000 for name in ("DisWhMil", "ChaWhMil"))
         return Truth(

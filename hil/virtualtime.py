@@ -11,7 +11,7 @@ import asyncio
 import json
 import mmap
 import socket
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from ledger.errors import HilError
 STALLED_S: Final = 5.0
 """Real seconds without progress after which a run is stuck; a step takes milliseconds."""
 _CHECK_S: Final = 0.5
+_LOOP_TURNS: Final = 4
+"""Turns of the event loop within which bytes that were read reach whoever reads them."""
 
 T = TypeVar("T")
 
@@ -61,6 +63,8 @@ class VirtualTime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._page: mmap.mmap | None = None
         self._rig = self._add("rig")
+        self.quiet: list[Callable[[], bool]] = []
+        """Asked whether nothing waits to be read that a participant has sent."""
 
     # -- for the rig -----------------------------------------------------------------------------------
 
@@ -139,7 +143,9 @@ class VirtualTime:
                 if done:
                     return task.result()
                 if loop.time() - self._progress_s > STALLED_S:
-                    raise ClockStalled(f"no progress for {STALLED_S:g} s at t = {self._mono_s:.3f} s: {self._who()}")
+                    raise ClockStalled(
+                        f"no progress for {STALLED_S:g} s at t = {self._mono_s:.3f} s: {self._who()}"
+                    )
         finally:
             if not task.done():
                 task.cancel()
@@ -174,12 +180,10 @@ class VirtualTime:
             return {"ok": False}
         if message["op"] == "sleep":
             await self._sleep(participant, float(message["until"]))
-        elif message["op"] == "charge":
-            for _ in range(3):  # let a frame that is already in a socket buffer reach the tap first
+        elif message["op"] == "settled":
+            for _ in range(_LOOP_TURNS):
                 await asyncio.sleep(0)
-            if self._in_flight:
-                return {"ok": False}
-            await self._sleep(participant, self._mono_s + float(message["seconds"]))
+            return {"ok": self._in_flight == 0 and all(quiet() for quiet in self.quiet)}
         return {"ok": True}
 
     async def _sleep(self, participant: _Participant, until_s: float) -> None:

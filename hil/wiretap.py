@@ -8,13 +8,15 @@ known by who sent it. When a worker dies, what it had sent is still forwarded: b
 from __future__ import annotations
 
 import asyncio
+import select
 import struct
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from hil.launcher import Process
+from hil.scenarios.model import TapFault
 from hil.virtualtime import VirtualTime
 
 WRITE_FUNCTIONS: Final = frozenset({5, 6, 15, 16, 22, 23})
@@ -52,15 +54,6 @@ class Frame:
         return self.to_device and self.function in WRITE_FUNCTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class TapFault:
-    """What the tap does to one write exchange of a wire."""
-
-    action: Literal["withhold_reply", "kill_at_request", "kill_at_reply"]
-    """Kills happen before the frame is passed on; the victim is dead before anything else happens."""
-    nth_write: int = 1
-
-
 class TapLink:
     """One worker's wire."""
 
@@ -71,12 +64,14 @@ class TapLink:
         """Whom a kill fault kills."""
         self.port = 0
         self.connections = 0
-        self.writes = 0
+        self.seen = {"trigger": 0, "write": 0}
         self.busy: set[asyncio.Task[None]] = set()
+        self.idle: dict[asyncio.StreamWriter, bool] = {}
+        """For each connection: whether the tap waits for its next request."""
 
     def fault(self, action: str) -> bool:
         """Whether ``action`` is due at the write exchange under way."""
-        return any(fault.action == action and fault.nth_write == self.writes for fault in self.faults)
+        return any(fault.action == action and fault.nth == self.seen[fault.at] for fault in self.faults)
 
 
 class Tap:
@@ -88,7 +83,10 @@ class Tap:
         time: VirtualTime | None,
         now_s: Callable[[], float],
         record: Callable[[Frame], None],
+        is_trigger: Callable[[bytes], bool],
     ) -> None:
+        """``is_trigger`` tells from a request's PDU whether it starts the action."""
+        self._is_trigger = is_trigger
         self._device = device
         self._time = time
         self._now_s = now_s
@@ -96,6 +94,16 @@ class Tap:
         self._servers: list[asyncio.Server] = []
         self._links: list[TapLink] = []
         self.frames: list[Frame] = []
+        if time is not None:
+            time.quiet.append(self._quiet)
+
+    def _quiet(self) -> bool:
+        """Whether nothing that a worker has sent waits to be read, connections to be accepted included."""
+        if not all(idle for link in self._links for idle in link.idle.values()):
+            return False
+        sockets = [listener for server in self._servers for listener in server.sockets]
+        sockets += [writer.get_extra_info("socket") for link in self._links for writer in link.idle]
+        return not select.select(sockets, [], [], 0)[0]
 
     async def link(self, name: str, faults: tuple[TapFault, ...] = ()) -> TapLink:
         """Open a wire for one worker."""
@@ -103,7 +111,7 @@ class Tap:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
-            assert task is not None  # noqa: S101
+            assert task is not None
             link.busy.add(task)
             try:
                 await self._serve(link, reader, writer)
@@ -134,21 +142,32 @@ class Tap:
     async def _serve(self, link: TapLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link.connections += 1
         number = link.connections
+        link.idle[writer] = False
         device_writer: asyncio.StreamWriter | None = None
         try:
             device_reader, device_writer = await asyncio.open_connection(*self._device)
-            while (request := await _read_adu(reader)) is not None:
+            while (request := await self._next_request(link, reader, writer)) is not None:
                 with self._time.frame() if self._time else nullcontext():
                     if not await self._exchange(link, number, request, writer, device_reader, device_writer):
                         return
         except OSError:
             pass  # either side went away: so does the other
         finally:
+            del link.idle[writer]
             for side in (writer, device_writer):
                 if side is not None:
                     side.close()
                     with suppress(OSError):
                         await side.wait_closed()
+
+    async def _next_request(
+        self, link: TapLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes | None:
+        link.idle[writer] = True
+        try:
+            return await _read_adu(reader)
+        finally:
+            link.idle[writer] = False
 
     async def _exchange(
         self,
@@ -161,7 +180,9 @@ class Tap:
     ) -> bool:
         """Carry one request and its reply; False once the device does not answer."""
         is_write = request[7] in WRITE_FUNCTIONS
-        link.writes += is_write
+        is_trigger = is_write and self._is_trigger(request[7:])
+        link.seen["write"] += is_write
+        link.seen["trigger"] += is_trigger
         if is_write and link.fault("kill_at_request"):
             await self._kill(link)
             self._note(link, number, request, True, "dropped")

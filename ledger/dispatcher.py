@@ -112,7 +112,9 @@ class Dispatcher:
             case Held(state, _):
                 return Result("reconciliation_required", state)
             case Busy(owner):
-                return Result("busy", None, detail=f"held by worker {owner}" if owner else "the ledger is locked")
+                return Result(
+                    "busy", None, detail=f"held by worker {owner}" if owner else "the ledger is locked"
+                )
             case Conflict(known_digest, offered):
                 return self._conflict(known_digest, offered)
             case TooOld():
@@ -239,7 +241,9 @@ class Dispatcher:
     def _uncertain(self, command: Pulse, fence: int, detail: str) -> State:
         """Nothing or all of it may be delivered: the interval goes on the books."""
         possibly = _receipt(EvidenceLevel.NONE, 0.0, abs(command.energy_wh), self._clock, detail)
-        return self._store.evidence(fence, Event.OUTCOME_UNKNOWN, (Fact.PULSE,), self._clock, detail, possibly)
+        return self._store.evidence(
+            fence, Event.OUTCOME_UNKNOWN, (Fact.PULSE,), self._clock, detail, possibly
+        )
 
     def _still_as(self, baseline: Sample) -> bool:
         try:
@@ -263,9 +267,7 @@ class Dispatcher:
         return Result("applied", state)
 
 
-def _receipt(
-    level: EvidenceLevel, wh_min: float, wh_max: float, clock: Clock, detail: str = ""
-) -> Receipt:
+def _receipt(level: EvidenceLevel, wh_min: float, wh_max: float, clock: Clock, detail: str = "") -> Receipt:
     return Receipt(None, level, wh_min, wh_max, 1, clock.wall_s(), detail=detail)
 
 

@@ -101,7 +101,9 @@ class Follower:
             detail = "the device ended it early, or delivered less than was asked"
             return self._apply(row.fence, Event.DEVICE_REBOOTED, (Fact.PULSE,), low, high, detail)
         if over and not ended:
-            return self._apply(row.fence, Event.END_REACHED, (Fact.PULSE,), low, high, "still live after its end")
+            return self._apply(
+                row.fence, Event.END_REACHED, (Fact.PULSE,), low, high, "still live after its end"
+            )
         return State.ACTIVE
 
     def release(self, command: Pulse, fence: int, baseline: Sample) -> State:
@@ -113,7 +115,9 @@ class Follower:
                     with self._store.sending(command.device, fence):
                         outcome = self._actuator.write(step)
                     if not isinstance(outcome, Confirmed):
-                        self._store.evidence(fence, Event.OUTCOME_UNKNOWN, (), self._clock, f"stop: {outcome}")
+                        self._store.evidence(
+                            fence, Event.OUTCOME_UNKNOWN, (), self._clock, f"stop: {outcome}"
+                        )
                 self._clock.sleep_until(self._clock.mono_s() + self._actuator.capabilities.settle_s)
                 after = self._try_read()
                 if after is not None and after.enabled is False:

@@ -114,7 +114,7 @@ _armed: KillSwitch | None = None
 
 def arm(spec: str) -> None:
     """Arm this process; an empty specification disarms it."""
-    global _armed  # noqa: PLW0603  (the one switch of this process)
+    global _armed
     kills = parse(spec)
     _armed = KillSwitch(kills) if kills else None
 

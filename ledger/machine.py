@@ -222,9 +222,7 @@ TABLE: Final[Mapping[tuple[State, Event], tuple[Rule, ...]]] = MappingProxyType(
         (_I, Event.START_BY_PASSED): (_stay(_I, "no new frame"),),
         (_I, Event.END_REACHED): (_stay(_I, "no new frame"),),
         (_I, Event.NEWER_SEQ): (_stay(_I, "marked; the successor sends now"),),
-        (_I, Event.CANCEL): (
-            _to(_R, Reason.CANCELLED, note="release frames now; the interval is kept"),
-        ),
+        (_I, Event.CANCEL): (_to(_R, Reason.CANCELLED, note="release frames now; the interval is kept"),),
         (_I, Event.DEVICE_REBOOTED): (_to(_U),),
         (_I, Event.FOREIGN_WRITE): (
             _to(_C, Reason.PREEMPTED, when=[Fact.FLIGHT_OVER]),
@@ -245,9 +243,7 @@ TABLE: Final[Mapping[tuple[State, Event], tuple[Rule, ...]]] = MappingProxyType(
         (_A, Event.CANCEL): (_to(_R, Reason.CANCELLED),),
         (_A, Event.DEVICE_REBOOTED): (
             _to(_C, Reason.PARTIAL, when=[Fact.PULSE]),
-            _to(
-                _P, when=[Fact.SETPOINT, Fact.ATTEMPTS_LEFT], note="new attempt, remaining time"
-            ),
+            _to(_P, when=[Fact.SETPOINT, Fact.ATTEMPTS_LEFT], note="new attempt, remaining time"),
             _to(_C, Reason.REVERTED),
         ),
         (_A, Event.FOREIGN_WRITE): (_to(_C, Reason.PREEMPTED, note="no rewrite"),),

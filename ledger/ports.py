@@ -41,12 +41,15 @@ class Clock(Protocol):
     def wire_wait_s(self, nominal_s: float) -> float:
         """How long to really wait on a socket for something that may take ``nominal_s``."""
 
-    def charge(self, seconds: float, why: str) -> bool:
-        """Account for a wait of ``seconds`` that :meth:`wire_wait_s` cut short.
+    def settled(self) -> bool:
+        """Whether nothing is on its way to the waiter any more; asked when such a wait was in vain.
 
-        True: the time has passed, the wait is over. False: something is still on its way to the
-        waiter, so nothing was charged and the waiter keeps waiting. A real clock answers True.
+        False: keep waiting. True: look once more, and if there is still nothing, :meth:`charge` the wait.
+        A real clock answers True: what it waited was the whole time.
         """
+
+    def charge(self, seconds: float, why: str) -> None:
+        """Let ``seconds`` pass that stand for a wait which :meth:`wire_wait_s` cut short."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ class Freshness(StrEnum):
     FUTURE = "future"
 
 
-def freshness(sample: Sample, earlier: Sample | None, age_s_max: float, capabilities: Capabilities) -> Freshness:
+def freshness(
+    sample: Sample, earlier: Sample | None, age_s_max: float, capabilities: Capabilities
+) -> Freshness:
     """Judge a sample by the device's time stamp, else by its heartbeat.
 
     SunSpec reports carry no time: a heartbeat that stands still between two looks that lie further apart

@@ -147,7 +147,7 @@ class SqliteStore:
         if row.digest != digest:
             return Conflict(row.digest, digest)
         if row.state is State.CLOSED:
-            assert row.receipt is not None  # noqa: S101  (a row is only ever closed with its receipt)
+            assert row.receipt is not None
             return Done(row.receipt)
         if row.state in _HELD:
             return Held(row.state, row.since_wall_s)
@@ -330,4 +330,3 @@ def _row(raw: tuple[Any, ...]) -> Row:
         since_wall_s=since,
         receipt=None if receipt is None else RECEIPT.validate_json(receipt),
     )
-

@@ -62,7 +62,9 @@ class StdlibConnection:
     def _translated(self, error: sqlite3.Error) -> LedgerError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _BUSY:
-            return LedgerBusy(f"{self._path}: another process kept the ledger locked for {BUSY_TIMEOUT_S:g} s")
+            return LedgerBusy(
+                f"{self._path}: another process kept the ledger locked for {BUSY_TIMEOUT_S:g} s"
+            )
         if code in _DAMAGED:
             return LedgerUnusable(
                 f"{self._path}: {error}; the file was not changed: keep it, it is evidence, and restore a copy"

@@ -31,7 +31,9 @@ _LEVELS: Final = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 _HEADER: Final = b"SQLite format 3\x00"
 
 
-def open_safely(path: Path, locks: LockFolder, journal_mode: str, synchronous: str, connect: Connect) -> Connection:
+def open_safely(
+    path: Path, locks: LockFolder, journal_mode: str, synchronous: str, connect: Connect
+) -> Connection:
     """Open or create the ledger at ``path``; raises as :meth:`ledger.sqlite.SqliteStore.open` says."""
     if (journal_mode, synchronous) not in SAFE:
         raise LedgerUnsafe(
@@ -39,7 +41,9 @@ def open_safely(path: Path, locks: LockFolder, journal_mode: str, synchronous: s
             f" back an acknowledged commit, so nothing was opened; {_remedy()}"
         )
     if not path.parent.is_dir():
-        raise LedgerUnusable(f"ledger {path}: there is no folder {path.parent}; create it, or give another path")
+        raise LedgerUnusable(
+            f"ledger {path}: there is no folder {path.parent}; create it, or give another path"
+        )
     with locks.waiting("open"):
         unfinished = _check_file(path, journal_mode)
         db = connect(str(path))
@@ -130,7 +134,9 @@ def migrate(db: Connection) -> None:
             for statement in _statements(script):
                 db.execute(statement)
             if number == 1:
-                db.execute("INSERT INTO ledger (one, generation, fence) VALUES (1, ?, 0)", (uuid.uuid4().hex,))
+                db.execute(
+                    "INSERT INTO ledger (one, generation, fence) VALUES (1, ?, 0)", (uuid.uuid4().hex,)
+                )
             db.execute(f"PRAGMA user_version = {number}")
             db.execute("COMMIT")
         except LedgerError:
@@ -140,7 +146,9 @@ def migrate(db: Connection) -> None:
 
 def _migrations() -> list[str]:
     folder = resources.files("ledger") / "migrations"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    files = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name
+    )
     return [file.read_text(encoding="utf-8") for file in files]
 
 

@@ -42,6 +42,7 @@ RING_LENGTH: Final = 8
 """Journal entries shown in registers: the whole block still fits in two reads."""
 
 _MILLI: Final = 1000
+_HAIR_S: Final = 1e-6
 _TRIGGERS: Final = frozenset({"WSet", "WSetPct", "WSetMod"})
 
 
@@ -99,8 +100,13 @@ class Inverter:
         return max(0.0, now_s - self.started_s)
 
     def rvrt_rem_s(self, now_s: float) -> int:
-        """WSetRvrtRem: whole seconds left, rounded up, so that a running timer never shows 0."""
-        return 0 if self.timer_ends_s is None else max(0, math.ceil(self.timer_ends_s - now_s))
+        """WSetRvrtRem: whole seconds left, rounded up, so that a running timer never shows 0.
+
+        Nor ever more than was written: the last bits of a subtraction do not count as a second.
+        """
+        if self.timer_ends_s is None:
+            return 0
+        return max(1, math.ceil(self.timer_ends_s - now_s - _HAIR_S))
 
     @property
     def set_point_w(self) -> float:

@@ -15,7 +15,7 @@ from typing import Final
 
 from adapters.registers import JOURNAL_MODEL, Model, load_model
 from simulator.battery import Battery, BatteryState
-from simulator.control import CONTROL_POINTS, HEARTBEATS, MAILBOX_POINTS, PCT_STEPS, RESERVE_POINT
+from simulator.control import CONTROL_POINTS, MAILBOX_POINTS, PCT_STEPS, RESERVE_POINT
 from simulator.inverter import RING_LENGTH, Inverter
 from simulator.layout import Layout, Run
 
@@ -77,7 +77,7 @@ class Subject:
         self.now_s: Final = now_s
         self.serial: Final = serial
         self.energy: Final[BatteryState] = inverter.energy_at(now_s)
-        self.up_s: Final = int(inverter.up_s(now_s))
+        self.up_s: Final = int(inverter.up_s(now_s) + _HAIR)
 
     def soc_steps(self) -> int:
         """State of charge in tenths of a percent, rounded down: never more than there is."""
@@ -131,7 +131,7 @@ def _command(s: Subject) -> tuple[int, ...]:
 def _ring(s: Subject) -> tuple[int, ...]:
     words: list[int] = []
     for e in s.inverter.ring:
-        words += (e.token, e.seq, e.power_w, e.boot, int(e.up_s), e.discharged_mwh)
+        words += (e.token, e.seq, e.power_w, e.boot, int(e.up_s + _HAIR), e.discharged_mwh)
     return *words, *(0,) * (RING_LENGTH * len(_RING_POINTS) - len(words))
 
 
@@ -168,14 +168,11 @@ WRITABLE: Final = frozenset(
     {
         *((704, name) for name in CONTROL_POINTS),
         (715, "ControllerHb"),
-        (802, "CtrlHb"),
-        (802, RESERVE_POINT),
+        *((802, name) for name in ("CtrlHb", RESERVE_POINT)),
         *((JOURNAL_MODEL, name) for name in MAILBOX_POINTS),
     }
 )
 """The points that a client may write; every other write is ignored, as SunSpec asks."""
-
-assert {name for _, name in WRITABLE} >= HEARTBEATS.keys()
 
 
 def static_values(plate: Nameplate) -> dict[tuple[int, str], int | str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from hil.wiretap import TapFault
 from ledger.machine import State
 
 Worker = Literal["volatile", "durable"]
@@ -35,13 +34,25 @@ class Retry(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TapFault:
+    """What the tap does to one write exchange of a wire."""
+
+    action: Literal["withhold_reply", "kill_at_request", "kill_at_reply"]
+    """Kills happen before the frame is passed on; the victim is dead before anything else happens."""
+    at: Literal["trigger", "write"] = "trigger"
+    """Which exchanges count: those that start the action, or all that write."""
+    nth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """What has to come out of one scenario with one kind of worker."""
 
     applications: int
     """Times that the device accepted the trigger."""
-    pulses: float
-    """Energy delivered, in units of the command's own energy."""
+    pulses: float | None
+    """Energy delivered, in units of the command's own energy. None: for as long as the windows of the triggers
+    on the wire cover, since a repeat inside the window replaces what runs and starts its timer again."""
     retry: str
     """What the second worker answers."""
     first_exit: int
@@ -49,8 +60,8 @@ class Expected:
     """Of the command in the ledger at the end; None where no ledger survives."""
     violations: frozenset[str] = frozenset()
     """Invariants that this worker breaks here: it passes by reproducing its failure."""
-    frames: int | None = None
-    """Write requests that reached the device; None where the number is not the point."""
+    triggers: int | None = None
+    """Trigger frames that reached the device; None where the number is not the point."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,11 @@ class ManualClock:
     def wire_wait_s(self, nominal_s: float) -> float:
         return nominal_s
 
-    def charge(self, seconds: float, why: str) -> bool:
-        self.now_s += seconds
+    def settled(self) -> bool:
         return True
+
+    def charge(self, seconds: float, why: str) -> None:
+        self.now_s += seconds
 
     def reboot_host(self) -> None:
         """Let the monotonic axis begin anew while wall time goes on."""

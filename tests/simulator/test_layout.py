@@ -11,6 +11,7 @@ import pytest
 
 from adapters.registers import load_model
 from simulator.battery import Battery
+from simulator.control import POINTS
 from simulator.device import Device
 from simulator.layout import WINDOWS_MAX, Layout, Refusal, Run
 from simulator.points import LIVE, MODEL_IDS, WRITABLE, Nameplate, layout_for, models, static_values
@@ -248,6 +249,7 @@ class TestLayout:
 
         assert set(static_values(Nameplate.of(Battery()))) <= known
         assert known >= WRITABLE
+        assert {name for _, name in WRITABLE} == POINTS
         assert {(m, n) for m, n in WRITABLE if not model(m)[n].writable} == set()
 
     def test_a_point_that_does_not_exist_has_no_address(self) -> None:

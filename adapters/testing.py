@@ -1,0 +1,261 @@
+"""The contract of an actuator, as code: run it against your own.
+
+::
+
+    report = exercise_actuator(lambda: MyActuator(...), clock)
+
+The device behind it must be in its default mode, take remote commands, and be allowed to move a little energy:
+one pulse of ``power_w`` for ``duration_s``. ``AssertionError`` names the rule that was broken. A capability
+that is claimed is tested; one that is not is listed, and nothing is skipped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from ledger.errors import CommandRefused
+from ledger.model import (
+    Capabilities,
+    Confirmed,
+    Evidence,
+    NotSent,
+    Outcome,
+    Pulse,
+    Reference,
+    Role,
+    Sample,
+    Setpoint,
+    Step,
+)
+from ledger.ports import Actuator, Clock
+from ledger.reconcile import Freshness, freshness, in_full
+
+KNOWN: Final = frozenset(
+    {
+        "kind",
+        "instant",
+        "wire",
+        "reversion",
+        "remaining_time",
+        "heartbeat_period_s",
+        "counter_step_wh",
+        "token",
+        "timer_s_max",
+        "timer_s_step",
+        "power_w_min",
+        "power_w_max",
+        "power_w_step",
+        "flight_time_s",
+        "settle_s",
+        "efficiency_min",
+    }
+)
+"""The capabilities that this suite knows. An unknown one is a failure: it would go untested."""
+
+AGE_S_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was held to."""
+
+    kind: str
+    checked: tuple[str, ...]
+    not_offered: tuple[str, ...]
+    """Capabilities that the actuator does not claim."""
+
+
+def exercise_actuator(
+    open_actuator: Callable[[], Actuator],
+    clock: Clock,
+    *,
+    power_w: float = 1_000.0,
+    duration_s: float = 60.0,
+) -> Report:
+    """Hold an actuator to its contract. Moves energy: one pulse, and one that is stopped at once."""
+    actuator = open_actuator()
+    checked: list[str] = []
+    try:
+        checked += _identity(actuator)
+        checked += _reading(actuator, clock)
+        for check in (_planning, _refusing, _pulse, _stopping):
+            checked += check(actuator, clock, power_w, duration_s)
+        checked += _closed(actuator, power_w, duration_s, clock)
+    finally:
+        actuator.close()
+    not_offered = tuple(
+        field.name
+        for field in fields(Capabilities)
+        if getattr(actuator.capabilities, field.name) in (False, None)
+    )
+    return Report(actuator.capabilities.kind, tuple(checked), not_offered)
+
+
+def _command(
+    clock: Clock, power_w: float, duration_s: float, reference: Reference = Reference.INVERTER_AC
+) -> Pulse:
+    return Pulse(
+        id="exercise",
+        device="exercise",
+        seq=1,
+        power_w=power_w,
+        duration_s=duration_s,
+        reference=reference,
+        start_by_s=clock.wall_s() + 3_600,
+    )
+
+
+def _identity(actuator: Actuator) -> list[str]:
+    unknown = {field.name for field in fields(actuator.capabilities)} - KNOWN
+    assert not unknown, f"capabilities that nothing tests: {sorted(unknown)}"
+    identity = actuator.identify()
+    assert identity.serial, "identify() gives a serial number"
+    assert actuator.identify() == identity, "identify() is the same every time"
+    return ["identity"]
+
+
+def _reading(actuator: Actuator, clock: Clock) -> list[str]:
+    before = actuator.read()
+    period_s = actuator.capabilities.heartbeat_period_s
+    clock.sleep_until(clock.mono_s() + 2 * (period_s or 0))
+    sample = actuator.read()
+    assert sample.identity == actuator.identify(), "a sample says whose it is"
+    assert before.at_mono_s <= sample.at_mono_s <= clock.mono_s(), "a sample says when it was asked for"
+    assert sample.enabled is False, "the exercise begins in the device's default mode"
+    fresh = freshness(sample, before, AGE_S_MAX, actuator.capabilities)
+    assert fresh is Freshness.FRESH, f"time stamp or heartbeat show a living device, not a {fresh} one"
+    for name in ("soc_pct", "reserve_pct", "capacity_wh"):
+        assert getattr(sample, name).value is not None, f"{name} is known: without it nothing is discharged"
+    if actuator.capabilities.counter_step_wh is not None:
+        assert sample.discharged_wh.value is not None, "counters that are claimed are read"
+        assert sample.charged_wh.value is not None, "in both directions"
+    return ["sample", "freshness"]
+
+
+def _planning(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+    command, sample = _command(clock, power_w, duration_s), actuator.read()
+    steps = actuator.plan(command, sample)
+    assert steps == actuator.plan(command, sample), "plan() is pure"
+    _check_order(steps, sample)
+    assert actuator.keepalive(command, sample) is None, "a pulse is never kept alive"
+    after = actuator.read()
+    assert after.block == sample.block and after.enabled is False, "planning changes nothing"  # noqa: PT018
+    return ["plan"]
+
+
+def _check_order(steps: tuple[Step, ...], sample: Sample) -> None:
+    assert steps, "a pulse takes at least one frame"
+    triggers = [index for index, step in enumerate(steps) if step.role is Role.TRIGGER]
+    assert triggers == [len(steps) - 1], "there is one trigger, and it comes last"
+    assert sample.enabled is not False or all(step.role is not Role.LIVE for step in steps), (
+        "nothing is live while nothing is in force"
+    )
+    for step in steps:
+        assert step.function in (6, 16), "a step is one FC06 or FC16"
+        assert 1 <= len(step.values) <= (1 if step.function == 6 else 123), "it fits one frame"
+        assert all(0 <= value <= 0xFFFF for value in step.values), "its values are registers"
+
+
+def _refusing(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+    capabilities, sample = actuator.capabilities, actuator.read()
+    too_much = capabilities.power_w_max * 2 + 1
+    commands = {
+        "a power beyond its limit": _command(clock, too_much, duration_s),
+        "a duration that its timer cannot hold": _command(clock, power_w, 0.4),
+    }
+    for what, command in commands.items():
+        refusal = _refusal(actuator, command, sample)
+        assert refusal is not None, f"plan() refuses {what}"
+        assert command.id in refusal, "and says which command"
+    return ["refusals"]
+
+
+def _refusal(actuator: Actuator, command: Pulse, sample: Sample) -> str | None:
+    try:
+        actuator.plan(command, sample)
+    except CommandRefused as refusal:
+        return str(refusal)
+    return None
+
+
+def _pulse(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+    capabilities = actuator.capabilities
+    command, baseline = _command(clock, power_w, duration_s), actuator.read()
+    _write_all(actuator, actuator.plan(command, baseline))
+    clock.sleep_until(clock.mono_s() + capabilities.settle_s)
+    running = actuator.attribute(actuator.read(), command)
+    if not capabilities.instant:
+        assert running.read_back is True, "what was written is read back"
+        assert running.power_matches is True, "and the power follows it"
+        assert running.default_mode is False, "and the device is not in its default mode"
+    if capabilities.remaining_time:
+        left_s = actuator.read().remaining_s.value
+        assert left_s is not None, "a remaining time that is claimed is read"
+        assert 0 < left_s <= duration_s, "and never more than was asked for"
+    clock.sleep_until(
+        clock.mono_s() + (0 if capabilities.instant else duration_s + capabilities.settle_s + 2)
+    )
+    sample = actuator.read()
+    ended = actuator.attribute(sample, command)
+    if capabilities.instant or capabilities.reversion:
+        _assert_ended(ended, "a pulse ends by itself")
+    if capabilities.counter_step_wh is not None:
+        assert in_full(baseline, sample, command, capabilities) is not False, "the counters show the pulse"
+    return ["pulse", "evidence", "end"]
+
+
+def _stopping(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+    capabilities = actuator.capabilities
+    if capabilities.instant:
+        return []
+    saved = actuator.read()
+    command = Setpoint(
+        id="exercise",
+        device="exercise",
+        seq=2,
+        power_w=power_w,
+        start_by_s=clock.wall_s(),
+        ends_at_s=clock.wall_s() + 2 * duration_s,
+        silence_s=duration_s,
+    )
+    _write_all(actuator, actuator.plan(command, saved))
+    live = actuator.read()
+    keepalive = actuator.keepalive(command, live)
+    assert (keepalive is not None) == capabilities.reversion, "a live set-point with a timer is kept alive"
+    if keepalive is not None:
+        assert keepalive.role is Role.TIMER, "by a frame that touches the timer only"
+        _write_all(actuator, (keepalive,))
+        assert actuator.attribute(actuator.read(), command).read_back, "which leaves the set-point alone"
+    for _ in range(2):  # a stop may have to be repeated
+        steps = actuator.stop(saved, actuator.read())
+        assert all(step.role is Role.STOP for step in steps), "a stop only stops"
+        _write_all(actuator, steps)
+        clock.sleep_until(clock.mono_s() + capabilities.settle_s)
+        _assert_ended(actuator.attribute(actuator.read(), command), "a stop ends it")
+    return ["set-point", "keep-alive", "stop"]
+
+
+def _closed(actuator: Actuator, power_w: float, duration_s: float, clock: Clock) -> list[str]:
+    if not actuator.capabilities.wire:
+        return []
+    steps = actuator.plan(_command(clock, power_w, duration_s), actuator.read())
+    actuator.close()
+    outcome = actuator.write(steps[0])
+    assert isinstance(outcome, NotSent), (
+        f"nothing is sent on a closed wire, and write() says so, not {outcome}"
+    )
+    actuator.read()
+    return ["closed wire"]
+
+
+def _write_all(actuator: Actuator, steps: tuple[Step, ...]) -> None:
+    for step in steps:
+        outcome: Outcome = actuator.write(step)
+        assert isinstance(outcome, Confirmed), f"{step.role} frame at {step.address}: {outcome}"
+
+
+def _assert_ended(evidence: Evidence, what: str) -> None:
+    assert evidence.default_mode is True, f"{what}: the device is in its default mode"
+    assert evidence.power_matches is not True, f"{what}: its power is gone"
