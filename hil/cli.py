@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,9 +17,9 @@ from hil import config as configs
 from hil import doctor as checks
 from hil import report, serve
 from hil.evidence import SCHEMA, RunFolder, source_digest
-from hil.exits import BAD_INPUT, FAILED, FAULT, OK, UNREACHABLE, exit_code, strongest
+from hil.exits import ABORTED, BAD_INPUT, FAILED, FAULT, OK, UNREACHABLE, exit_code, strongest
 from hil.rig import describe
-from hil.runner import RowResult, Runner
+from hil.runner import RowResult, Runner, aborted
 from hil.scenarios import SUITES, Scenario, suite
 from hil.scenarios.model import WORKERS, Worker
 from ledger.errors import HilError
@@ -106,29 +107,26 @@ def run(
 
 
 def _run_rows(runner: Runner, rows: list[tuple[Scenario, Worker]], console: Console) -> list[RowResult]:
-    """Run with a live line on a terminal, and plain lines elsewhere."""
-    finished = 0
+    """Run with a live line on a terminal, and plain lines elsewhere; a Ctrl-C leaves whole results."""
+    results: list[RowResult] = []
     status = console.status("starting") if console.is_terminal else None
 
     def started(scenario: Scenario, worker: Worker) -> None:
         if status is not None:
-            status.update(f"[{finished}/{len(rows)}] {scenario.name} ({worker}): {scenario.story}")
+            status.update(f"[{len(results)}/{len(rows)}] {scenario.name} ({worker}): {scenario.story}")
 
     def done(result: RowResult) -> None:
-        nonlocal finished
-        finished += 1
+        results.append(result)
         if status is None:
-            line = f"[{finished}/{len(rows)}] {result.verdict:7} {result.name} ({result.worker})"
+            line = f"[{len(results)}/{len(rows)}] {result.verdict:7} {result.name} ({result.worker})"
             console.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    with status or _nothing():
-        return asyncio.run(runner.run(rows, started, done))
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()
+    with status or nullcontext():
+        try:
+            asyncio.run(runner.run(rows, started, done))
+        except KeyboardInterrupt:
+            results += [aborted(scenario, worker) for scenario, worker in rows[len(results) :]]
+    return results
 
 
 def _chosen(suite_name: str, names: list[str] | None) -> tuple[Scenario, ...]:
@@ -163,6 +161,8 @@ def _default_folder(suite_name: str, started: datetime) -> Path:
 
 def _exit(found: dict[str, int]) -> int:
     codes = {OK}
+    if found["aborted"]:
+        codes.add(ABORTED)
     if found["error"]:
         codes.add(FAULT)
     if found["fail"]:

@@ -54,7 +54,8 @@ class TargetSection(_Section):
 class DeviceSection(_Section):
     """The fake's or simulator's battery; the default is the reference device."""
 
-    serial: str = Field(default="HIL-0001", min_length=1, max_length=32, pattern=r"^[ -~]+$")
+    serial: str = Field(default="HIL-0001", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,31}$")
+    """Names the device in commands, too."""
     capacity_wh: float = Field(default=25_000.0, gt=0, le=655_350)
     stored_wh: float = Field(default=20_000.0, ge=0)
     reserve_wh: float = Field(default=7_500.0, ge=0)

@@ -94,7 +94,7 @@ def summary(console: Console, scenarios: Sequence[Scenario], results: Sequence[R
     for line in variants(scenarios, results):
         console.print(f"variants {line}", highlight=False)
     for result in results:
-        if result.verdict != "pass":
+        if result.verdict not in ("pass", "aborted"):
             style = _STYLES.get(result.verdict, "")
             for problem in result.problems:
                 head = Text(f"{result.verdict.upper()} {result.name} ({result.worker}): ", style=style)

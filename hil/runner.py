@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time as real
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +19,7 @@ from hil.rig import FakeRig, Rig, SimulatorRig, offers
 from hil.scenarios.model import Expected, Retry, Scenario, TapFault, Worker
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame
+from hil.workers import Gone, Workers
 from ledger.errors import HilError
 from ledger.model import Pulse
 from ledger.ports import Row
@@ -28,6 +27,14 @@ from ledger.sqlite import SqliteStore
 
 EXPIRES = timedelta(days=1)
 """After the clock's start; no scenario is about expiry unless it says so."""
+
+
+def aborted(scenario: Scenario, worker: Worker) -> RowResult:
+    """A row that the operator cut short, or that was never started because of it."""
+    problem = "stopped by the operator; no worker is left running"
+    return RowResult(
+        scenario.name, worker, "aborted", expected_json(scenario.expected[worker]), {}, (problem,), 0.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +74,15 @@ class Runner:
         rows: Sequence[tuple[Scenario, Worker]],
         started: Callable[[Scenario, Worker], None],
         done: Callable[[RowResult], None],
-    ) -> list[RowResult]:
+    ) -> None:
         """Run the rows; ``started`` and ``done`` are told as it goes."""
-        results = []
         await self._launcher.start()
         try:
             for scenario, worker in rows:
                 started(scenario, worker)
-                result = await self._row(scenario, worker)
-                results.append(result)
-                done(result)
+                done(await self._row(scenario, worker))
         finally:
             await self._launcher.stop()
-        return results
 
     async def _row(self, scenario: Scenario, worker: Worker) -> RowResult:
         begun_s = real.monotonic()
@@ -97,7 +100,7 @@ class Runner:
             scenario.name,
             worker,
             judgement.verdict,
-            _expected_json(expected),
+            expected_json(expected),
             dict(judgement.observed),
             judgement.problems,
             real.monotonic() - begun_s,
@@ -140,7 +143,7 @@ class _RowRun:
         clock_folder: Path,
         time: VirtualTime,
     ) -> None:
-        self._config, self._books, self._launcher = config, books, launcher
+        self._config, self._books = config, books
         self._scenario, self._worker, self._folder, self._time = scenario, worker, folder, time
         self._name = f"{scenario.name}.{worker}"
         self._ledger = folder / "ledger.live.sqlite"
@@ -149,10 +152,16 @@ class _RowRun:
             if config.target.kind == "fake"
             else SimulatorRig(config, folder, launcher, time, clock_folder, self._frame)
         )
+        ledger = {
+            "path": str(self._ledger),
+            "journal_mode": config.ledger.journal_mode,
+            "synchronous": config.ledger.synchronous,
+        }
+        self._workers = Workers(launcher, self._rig, time, folder, ledger)
         start = config.clock.start
         self._pulse = Pulse(
             id=f"{scenario.name}-1",
-            device=config.device.serial.replace(" ", "-"),
+            device=config.device.serial,
             seq=1,
             power_w=config.pulse.power_w,
             duration_s=config.pulse.duration_s,
@@ -166,58 +175,22 @@ class _RowRun:
         try:
             first = await self._work("worker-1", self._scenario.kill, self._scenario.tap)
             await self._until_retry()
-            second = await self._work("worker-2", "", ())
+            second = await self._work("worker-2")
             default_mode_s = await self._default_mode()
-            return self._facts((first[0], second[0]), second[1], default_mode_s)
+            return self._facts(first, second, default_mode_s)
         finally:
             await self._rig.stop()
             self._keep_ledger()
 
-    # -- workers ---------------------------------------------------------------------------------------
-
-    async def _work(self, name: str, kill: str, faults: tuple[TapFault, ...]) -> tuple[int, str | None]:
-        """Start a worker, wait until it is gone and drained; (exit code, its answer)."""
-        target, link = await self._rig.worker(name, faults)
-        ledger = self._config.ledger
-        environment = {
-            "HIL_TARGET": target,
-            "HIL_COMMAND": self._pulse.model_dump_json(),
-            "HIL_LEDGER": json.dumps(
-                {
-                    "path": str(self._ledger),
-                    "journal_mode": ledger.journal_mode,
-                    "synchronous": ledger.synchronous,
-                }
-            ),
-            "HIL_CLOCK": self._time.register(name),
-            "HIL_KILL": kill,
-        }
+    async def _work(self, name: str, kill: str = "", faults: tuple[TapFault, ...] = ()) -> Gone:
         self._event("worker started", name=name, kill=kill)
-        process = await self._launcher.run(
-            name, ["hil.worker", self._worker], environment, self._folder, cold=self._scenario.cold
+        running = await self._workers.start(
+            self._worker, name, self._pulse, kill=kill, faults=faults, cold=self._scenario.cold
         )
-        if link is not None:
-            link.victim = process
-        try:
-            code = await self._time.wait_for(process.exited)
-        except HilError:
-            process.kill()
-            raise
-        await self._rig.drained(link)
-        self._time.gone(name)
-        answer = self._answer(name)
-        self._event("worker gone", name=name, exit_code=code, answer=answer)
-        self._books.diagnose("worker", row=self._name, name=name, pid=process.pid)
-        return code, answer
-
-    def _answer(self, name: str) -> str | None:
-        """The last line that a worker printed, if it printed one."""
-        lines = (self._folder / f"{name}.out").read_text(encoding="utf-8").splitlines()
-        if not lines:
-            return None
-        with suppress(ValueError, KeyError, TypeError):
-            return str(json.loads(lines[-1])["answer"])
-        return None
+        gone = await self._workers.finish(running)
+        self._event("worker gone", name=name, exit_code=gone.exit_code, answer=gone.answer)
+        self._books.diagnose("worker", row=self._name, name=name, pid=running.process.pid)
+        return gone
 
     # -- waiting ---------------------------------------------------------------------------------------
 
@@ -243,13 +216,15 @@ class _RowRun:
 
     # -- what was seen ---------------------------------------------------------------------------------
 
-    def _facts(self, exit_codes: tuple[int, ...], retry: str | None, default_mode_s: float | None) -> Facts:
+    def _facts(self, first: Gone, second: Gone, default_mode_s: float | None) -> Facts:
         truth = self._rig.truth()
+        if not truth.complete:
+            raise HilError("the device made more changes than its journal block holds; nothing can be counted")
         row = self._row()
         power_w = float(int(self._pulse.power_w))
         return Facts(
-            exit_codes=exit_codes,
-            retry=retry,
+            exit_codes=(first.exit_code, second.exit_code),
+            retry=second.answer,
             journal_applications=sum(setpoint_w == power_w for setpoint_w in truth.setpoints_w),
             stored_wh=truth.stored_wh,
             reserve_wh=self._config.device.reserve_wh,
@@ -308,7 +283,8 @@ class _RowRun:
         self._books.event(self._time.mono_s(), what, row=self._name, **fields)
 
 
-def _expected_json(expected: Expected) -> dict[str, Any]:
+def expected_json(expected: Expected) -> dict[str, Any]:
+    """What a scenario expects, as it stands in the results."""
     return {
         "applications": expected.applications,
         "first_exit_code": expected.first_exit,

@@ -27,7 +27,9 @@ class Truth:
     remaining_s: float
     """Of the timer of what is in force; 0 without one."""
     setpoints_w: tuple[float, ...]
-    """Every power that the device accepted and put in force, oldest first."""
+    """The powers that the device accepted and put in force, oldest first."""
+    complete: bool = True
+    """False if the device remembers fewer changes than there were: then nothing can be counted."""
 
 
 def of_fake(path: Path) -> Truth:
@@ -85,6 +87,7 @@ class SimulatorTruth:
             default_mode=self._control.decode("WSetEna", control) == 0,
             remaining_s=float(self._control.decode("WSetRvrtRem", control)),
             setpoints_w=tuple(float(power) for _, power in sorted(entries) if power),
+            complete=len(entries) == value("CmdSeq"),
         )
 
     def _model(self, model_id: int, size: int) -> tuple[int, ...]:

@@ -82,8 +82,11 @@ class Dispatcher:
         self._incarnation = self._store.begin_incarnation(self._clock)
 
     def recover(self) -> None:
-        """Take over what dead workers left open: verify ends, repeat stops, hold what is uncertain."""
+        """Take over what dead workers left open on this unit: verify ends, repeat stops, hold what is uncertain."""
+        here = self._last_sample().identity.serial
         for row in self._store.orphans():
+            if row.baseline is not None and row.baseline.identity.serial != here:
+                continue  # sent to another unit: whoever talks to that one sees to it
             fence = self._store.adopt(row.command.id, self._incarnation, self._clock)
             if fence is None:
                 continue  # another worker was quicker

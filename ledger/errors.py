@@ -34,7 +34,7 @@ class InvalidCommand(HilError):
 
     def __init__(self, key: str, value: object, problem: str, remedy: str) -> None:
         self.key, self.value, self.problem, self.remedy = key, value, problem, remedy
-        super().__init__(f"command: {key} = {shorten(value)}: {problem}; {remedy}")
+        super().__init__(f"command: {one_line(key)} = {shorten(value)}: {one_line(problem)}; {remedy}")
 
 
 class CommandRefused(HilError):
@@ -113,6 +113,12 @@ class UnitFault(UnitError):
 
 class WrongUnit(UnitError):
     """Another unit than the one named."""
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """A text from outside as it may stand in a one-line message: printable, and not longer than ``limit``."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:limit])
+    return shown if len(text) <= limit else f"{shown}… ({len(text):,} characters)"
 
 
 def shorten(value: object, limit: int = 60) -> str:

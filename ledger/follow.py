@@ -7,7 +7,7 @@ from typing import Final
 
 from ledger.errors import HilError, UnitError
 from ledger.machine import Event, Fact, State
-from ledger.model import Confirmed, EvidenceLevel, Pulse, Receipt, Sample
+from ledger.model import Confirmed, EvidenceLevel, Pulse, Receipt, Rejected, Sample, describe
 from ledger.ports import Actuator, Clock, Row, Store
 from ledger.reconcile import in_full, interval_wh, level
 
@@ -115,9 +115,8 @@ class Follower:
                     with self._store.sending(command.device, fence):
                         outcome = self._actuator.write(step)
                     if not isinstance(outcome, Confirmed):
-                        self._store.evidence(
-                            fence, Event.OUTCOME_UNKNOWN, (), self._clock, f"stop: {outcome}"
-                        )
+                        event = Event.REFUSED if isinstance(outcome, Rejected) else Event.OUTCOME_UNKNOWN
+                        self._store.evidence(fence, event, (), self._clock, f"stop: {describe(outcome)}")
                 self._clock.sleep_until(self._clock.mono_s() + self._actuator.capabilities.settle_s)
                 after = self._try_read()
                 if after is not None and after.enabled is False:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, LedgerUnusable
 
 
 class FileLock:
@@ -70,8 +70,14 @@ class LockFolder:
         return False
 
     def _open(self, name: str) -> int:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerUnusable(
+                f"{self._path(name)} cannot be made ({error.strerror}); without locks nothing is dispatched:"
+                " put the ledger into a folder that can be written"
+            ) from None
 
     def _path(self, name: str) -> Path:
         return self._folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock")

@@ -161,11 +161,12 @@ def parse_command(payload: str | bytes) -> Pulse | Setpoint | Release:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
             raise ValueError(f"key {key!r} appears twice")
-    return dict(pairs)
+        found[key] = value
+    return found
 
 
 def _no_constant(name: str) -> float:
@@ -175,12 +176,19 @@ def _no_constant(name: str) -> float:
 def first_problem(error: ValidationError) -> tuple[str, object, str]:
     """(key path, value, what is wrong) of the first problem that pydantic found."""
     problem = error.errors(include_url=False)[0]
-    places = [str(part) for part in problem["loc"] if part not in ("pulse", "setpoint", "release")]
+    places = [str(part) for part in problem["loc"]]
+    if places and places[0] in ("pulse", "setpoint", "release"):
+        del places[0]  # the kind that was meant, which pydantic puts in front
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         message = "is not a known key"
     if problem["type"] == "missing":
         return ".".join(places), None, "is missing"
+    if problem["type"] == "union_tag_not_found":
+        return problem["ctx"]["discriminator"].strip("'"), None, "is missing"
+    if problem["type"] == "union_tag_invalid":
+        tag, known = problem["ctx"]["tag"], problem["ctx"]["expected_tags"]
+        return problem["ctx"]["discriminator"].strip("'"), tag, f"is not one of {known}"
     return ".".join(places) or "payload", problem.get("input"), message[:1].lower() + message[1:]
 
 

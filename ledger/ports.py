@@ -163,7 +163,7 @@ class Store(Protocol):
     ) -> State:
         """Apply an event of the state table to the row under ``fence``; the new state.
 
-        ``receipt`` is stored with it where the new state is CLOSED.
+        ``receipt`` is stored with it; a row that is closed without one keeps the bounds it had.
         """
 
     def receipt(self, fence: int, receipt: Receipt, now: Clock) -> State:

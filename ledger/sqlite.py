@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ledger import killpoints
 from ledger.errors import (
+    InvalidCommand,
     LedgerBusy,
     LedgerError,
     LedgerUnusable,
@@ -54,7 +55,7 @@ class SqliteStore:
     def __init__(self, db: Connection, locks: LockFolder | None) -> None:
         self._db = db
         self._locks = locks
-        self._alive: FileLock | None = None
+        self._alive: list[FileLock] = []
         self._incarnation: str | None = None
 
     @classmethod
@@ -86,15 +87,15 @@ class SqliteStore:
 
     def close(self) -> None:
         self._db.close()
-        if self._alive is not None:
-            self._alive.release()
+        while self._alive:
+            self._alive.pop().release()
 
     # -- workers ---------------------------------------------------------------------------------------
 
     def begin_incarnation(self, now: Clock) -> str:
         name = uuid.uuid4().hex
         if self._locks is not None:
-            self._alive = self._locks.hold(f"worker-{name}")
+            self._alive.append(self._locks.hold(f"worker-{name}"))
         with self._transaction():
             self._run("add_incarnation", name, os.getpid(), now.boot_id(), now.wall_s())
         self._incarnation = name
@@ -174,8 +175,8 @@ class SqliteStore:
 
     def intent(self, fence: int, baseline: Sample, plan_digest: str, now: Clock) -> None:
         with self._transaction():
-            self._run("intent", SAMPLE.dump_json(baseline).decode(), plan_digest, fence)
             self._move(self._owned(fence), Event.GUARDS_OK, (), now)
+            self._run("intent", SAMPLE.dump_json(baseline).decode(), plan_digest, fence)
             killpoints.reach(killpoints.INTENT_OPEN)
 
     def evidence(
@@ -272,7 +273,7 @@ class SqliteStore:
 
     def _find(self, id: str) -> Row | None:
         found = self._run("row", id)
-        return _row(found[0]) if found else None
+        return _row(id, found[0]) if found else None
 
     def _run(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._db.execute(SQL[name], values)
@@ -311,7 +312,16 @@ def _closing(row: Row, receipt: Receipt | None, reason: Reason | None, zero: boo
     )
 
 
-def _row(raw: tuple[Any, ...]) -> Row:
+def _row(id: str, raw: tuple[Any, ...]) -> Row:
+    """A row as it was written, or :class:`~ledger.errors.LedgerUnusable`: never a guess at a damaged one."""
+    try:
+        return _parsed(raw)
+    except (InvalidCommand, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise LedgerUnusable(f"command {id}: its row is damaged ({why}); nothing was changed") from None
+
+
+def _parsed(raw: tuple[Any, ...]) -> Row:
     payload, digest, state, wait, reason, version, fence, attempt, owner, baseline, since, receipt = raw
     command = parse_command(payload)
     if command.digest != digest:

@@ -44,6 +44,7 @@ def open_safely(
         raise LedgerUnusable(
             f"ledger {path}: there is no folder {path.parent}; create it, or give another path"
         )
+    _check_file(path, journal_mode)  # first without the lock: what is refused gets no lock file beside it
     with locks.waiting("open"):
         unfinished = _check_file(path, journal_mode)
         db = connect(str(path))
@@ -69,13 +70,15 @@ def _check_file(path: Path, journal_mode: str) -> bool:
 
     True if there is no ledger in it yet: no file, an empty one, or one whose creation was cut short.
     """
-    if not path.exists() or path.stat().st_size == 0:
-        return True
     try:
         with path.open("rb") as file:
             header = file.read(100)
+    except FileNotFoundError:
+        return True
     except OSError as error:
         raise LedgerUnusable(f"ledger {path}: cannot be read ({error.strerror}); give another path") from None
+    if not header:
+        return True
     if len(header) < 100 or not header.startswith(_HEADER):
         raise LedgerUnusable(
             f"ledger {path}: is not a SQLite file; it was not changed: give another path, or restore the ledger"

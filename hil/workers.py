@@ -1,0 +1,107 @@
+"""Worker processes on a rig: started with everything they need, and seen to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hil.launcher import Launcher, Process
+from hil.rig import Rig
+from hil.scenarios.model import TapFault, Worker
+from hil.virtualtime import VirtualTime
+from hil.wiretap import TapLink
+from ledger.errors import HilError
+from ledger.model import Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A worker under way."""
+
+    name: str
+    process: Process
+    gone: asyncio.Task[int]
+    """Done, with the exit code, once it is dead and its wire is drained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A worker that is dead, and everything that it sent has arrived."""
+
+    name: str
+    exit_code: int
+    said: Mapping[str, Any]
+    """The JSON object on its last line; empty if it printed none."""
+
+    @property
+    def answer(self) -> str | None:
+        return self.said.get("answer")
+
+
+class Workers:
+    """Starts workers on one rig, one ledger and one clock."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        rig: Rig,
+        time: VirtualTime,
+        folder: Path,
+        ledger: Mapping[str, str],
+    ) -> None:
+        """``ledger`` is what durable workers get as HIL_LEDGER: path, journal_mode, synchronous."""
+        self._launcher, self._rig, self._time, self._folder = launcher, rig, time, folder
+        self._ledger = json.dumps(dict(ledger))
+
+    async def start(
+        self,
+        kind: Worker,
+        name: str,
+        command: Pulse,
+        *,
+        kill: str = "",
+        faults: tuple[TapFault, ...] = (),
+        cold: bool = False,
+    ) -> Running:
+        """Start one worker; it is a participant of the clock before it exists."""
+        target, link = await self._rig.worker(name, faults)
+        environment = {
+            "HIL_TARGET": target,
+            "HIL_COMMAND": command.model_dump_json(),
+            "HIL_LEDGER": self._ledger,
+            "HIL_CLOCK": self._time.register(name),
+            "HIL_KILL": kill,
+        }
+        argv = ["hil.worker", kind]
+        process = await self._launcher.run(name, argv, environment, self._folder, cold=cold)
+        if link is not None:
+            link.victim = process
+        return Running(name, process, asyncio.create_task(self._watch(name, process, link)))
+
+    async def _watch(self, name: str, process: Process, link: TapLink | None) -> int:
+        code = await process.exited
+        await self._rig.drained(link)
+        self._time.gone(name)
+        return code
+
+    async def finish(self, running: Running) -> Gone:
+        """Wait until a worker is gone and its wire is drained. Kills it if the clock stalls."""
+        try:
+            code = await self._time.wait_for(asyncio.shield(running.gone))
+        except HilError:
+            running.process.kill()
+            await running.gone
+            raise
+        return Gone(running.name, code, self._said(running.name))
+
+    def _said(self, name: str) -> Mapping[str, Any]:
+        lines = (self._folder / f"{name}.out").read_text(encoding="utf-8").splitlines()
+        with suppress(ValueError):
+            said = json.loads(lines[-1]) if lines else {}
+            return said if isinstance(said, dict) else {}
+        return {}
