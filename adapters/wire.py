@@ -58,8 +58,8 @@ class TcpWire:
             raise WireClosed(str(error)) from error
 
     def receive(self, wait_s: float) -> bytes:
-        self._socket.settimeout(max(wait_s, 0.001))
         try:
+            self._socket.settimeout(max(wait_s, 0.001))
             data = self._socket.recv(_CHUNK)
         except TimeoutError:
             return b""

@@ -219,7 +219,9 @@ class _RowRun:
     def _facts(self, first: Gone, second: Gone, default_mode_s: float | None) -> Facts:
         truth = self._rig.truth()
         if not truth.complete:
-            raise HilError("the device made more changes than its journal block holds; nothing can be counted")
+            raise HilError(
+                "the device made more changes than its journal block holds; nothing can be counted"
+            )
         row = self._row()
         power_w = float(int(self._pulse.power_w))
         return Facts(

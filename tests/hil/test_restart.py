@@ -1,0 +1,148 @@
+"""The six boundaries, with really killed processes, on every target: the seed's table to the last digit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BOUNDARIES = (
+    "clean",
+    "before_intent",
+    "in_intent_transaction",
+    "intent_saved",
+    "action_sent",
+    "receipt_saved",
+)
+VOLATILE = (2, 1, 1, 1, 2, 2)
+DURABLE = (1, 1, 1, 0, 1, 1)
+DURABLE_RETRY = (
+    "ignored_completed",
+    "applied",
+    "applied",
+    "reconciliation_required",
+    "reconciliation_required",
+    "ignored_completed",
+)
+STORED_KWH = {0: 20.0, 1: 17.7273, 2: 15.4545}
+
+Rows = dict[tuple[str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=["fake", "simulator", "simulator-enable-last"])
+def suite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Rows, Path]:
+    """One whole run of the restart suite, as a user starts it."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "hil", "run", f"configs/{request.param}.toml", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    rows = {(row["name"], row["worker"]): row for row in results["scenarios"]}
+    assert len(rows) == len(results["scenarios"]), "exactly one row per name and worker"
+    return request.param, rows, out
+
+
+def _variants(rows: Rows, name: str) -> list[str]:
+    return sorted({found for found, _ in rows if found == name or found.startswith(f"{name}.")})
+
+
+@pytest.mark.mutation(
+    "ledger/dispatcher.py",
+    'return Result("reconciliation_required", state)\n            case Busy',
+    "return self._carry_out(command, 0)\n            case Busy",
+)
+@pytest.mark.mutation(
+    "ledger/machine.py", "(_I, Event.OWNER_LOST): (_to(_U),)", "(_I, Event.OWNER_LOST): (_to(_P),)"
+)
+@pytest.mark.parametrize("boundary", range(len(BOUNDARIES)), ids=BOUNDARIES)
+def test_both_workers_come_out_as_the_table_says(suite: tuple[str, Rows, Path], boundary: int) -> None:
+    """Applications, the durable retry and the stored energy are the table's, for exits, SIGKILL, cold start."""
+    target, rows, _ = suite
+    name = BOUNDARIES[boundary]
+    names = _variants(rows, name)
+    assert f"{name}.spawn" in names
+    assert (f"{name}.sigkill" in names) == (name != "clean")
+    for variant in names:
+        if rows[variant, "durable"]["verdict"] == "blocked":
+            assert target == "fake"
+            assert variant.endswith(".at_frame")
+            continue
+        volatile, durable = rows[variant, "volatile"]["observed"], rows[variant, "durable"]["observed"]
+        assert volatile["applications"] == VOLATILE[boundary]
+        assert durable["applications"] == DURABLE[boundary]
+        assert volatile["retry"] == "applied"
+        assert durable["retry"] == DURABLE_RETRY[boundary]
+        assert volatile["stored_kwh"] == pytest.approx(STORED_KWH[VOLATILE[boundary]], abs=0.001)
+        assert durable["stored_kwh"] == pytest.approx(STORED_KWH[DURABLE[boundary]], abs=0.001)
+
+
+@pytest.mark.parametrize("worker", ["volatile", "durable"])
+def test_the_first_child_dies_by_exit_86_or_by_signal_9(suite: tuple[str, Rows, Path], worker: str) -> None:
+    """The first child exits with 86, but in clean; the SIGKILL variants end by signal 9; retries exit with 0."""
+    _, rows, _ = suite
+    for name in BOUNDARIES:
+        codes = rows[name, worker]["observed"]["exit_codes"]
+        assert codes == [0 if name == "clean" else 86, 0]
+        if name != "clean":
+            assert rows[f"{name}.sigkill", worker]["observed"]["exit_codes"] == [-9, 0]
+
+
+def test_uncertain_commands_stay_uncertain_and_the_others_are_closed(suite: tuple[str, Rows, Path]) -> None:
+    """An uncertain command is held as UNCERTAIN; every other one ends CLOSED."""
+    _, rows, _ = suite
+    for name, retry in zip(BOUNDARIES, DURABLE_RETRY, strict=True):
+        held = retry == "reconciliation_required"
+        assert rows[name, "durable"]["observed"]["state"] == ("UNCERTAIN" if held else "CLOSED")
+
+
+def test_a_repeat_while_running_delivers_less_than_two_pulses(suite: tuple[str, Rows, Path]) -> None:
+    """A repeat inside the window is a second application, and moves less than 4 kWh: it replaces the first."""
+    target, rows, _ = suite
+    row = rows["repeat_while_running", "volatile"]
+    if target == "fake":
+        assert row["verdict"] == "blocked"
+        return
+    assert row["observed"]["applications"] == 2
+    delivered_kwh = (20.0 - row["observed"]["stored_kwh"]) * 0.88
+    assert 2.9 < delivered_kwh < 3.1
+    assert rows["repeat_while_running", "durable"]["observed"]["applications"] == 1
+
+
+def test_clean_really_delivers_four_kwh_through_the_volatile_worker(suite: tuple[str, Rows, Path]) -> None:
+    """The volatile worker's second application is not only counted: the energy is gone."""
+    _, rows, _ = suite
+    delivered_kwh = (20.0 - rows["clean", "volatile"]["observed"]["stored_kwh"]) * 0.88
+    assert delivered_kwh == pytest.approx(4.0, abs=0.001)
+
+
+def test_a_withheld_acknowledgement_is_one_frame_and_uncertain(suite: tuple[str, Rows, Path]) -> None:
+    """The durable worker sends one trigger frame, and does not know; the volatile one sends it again."""
+    target, rows, _ = suite
+    row = rows["acknowledgement_withheld", "durable"]
+    if target == "fake":
+        assert row["verdict"] == "blocked"
+        return
+    assert row["observed"]["triggers"] == 1
+    assert row["observed"]["frames"] == (1 if target == "simulator" else 2)
+    assert row["observed"]["state"] == "UNCERTAIN"
+    assert row["observed"]["applications"] == 1
+    assert rows["acknowledgement_withheld", "volatile"]["observed"]["triggers"] == 2
+
+
+def test_a_run_folder_holds_the_evidence(suite: tuple[str, Rows, Path]) -> None:
+    """Results, events, diagnostics and a manifest are there, and a ledger for every durable row that ran."""
+    _, rows, out = suite
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    for name in ("results.json", "events.jsonl", "diagnostics.jsonl"):
+        assert name in manifest["files"]
+    for (name, worker), row in rows.items():
+        if worker == "durable" and row["verdict"] != "blocked":
+            assert f"rows/{name}.durable/ledger.sqlite" in manifest["files"]
