@@ -31,7 +31,7 @@ check: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n $(JOBS) $(ARGS)
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 	$(BIN)/python tests/mutants.py --jobs $(JOBS)

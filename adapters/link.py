@@ -10,8 +10,8 @@ one frame out and one reply in. A write is
 * ``NotSent`` if no byte was handed to the system;
 * ``Unknown`` for everything else: silence, a reset, 04, 05, 0A, 0B, a reply that does not fit.
 
-After anything but the first two, and after a read that failed, the wire is closed: a fresh connection cannot
-carry an old reply. Nothing here reconnects by itself.
+After anything but the first two, and after a read that failed, the wire is closed, and transaction ids go on
+counting on the next one: an old reply fits no new request. Nothing here reconnects by itself.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Link:
         self._framer = FramerSocket(DecodePDU(False))
         self._wire: Wire | None = None
         self._transaction = 0
+        """Counts on over connections: a gateway may deliver an old reply on a new one."""
         self.generation = 0
         """Counts the connections made: what was learnt on an older one has to be read again."""
 
@@ -73,7 +74,6 @@ class Link:
         """Open a new wire, the old one closed first. Raises :class:`~ledger.errors.UnitUnreachable`."""
         self.close()
         self._wire = self._open_wire()
-        self._transaction = 0
         self.generation += 1
 
     def close(self) -> None:

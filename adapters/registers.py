@@ -104,9 +104,10 @@ def decode(point: Point, registers: Sequence[int]) -> Any:
     """Decode one point: an int, a float or a str; None where the device says "not implemented"."""
     info = mb.point_type_info[point.type]
     data = b"".join(word.to_bytes(2, "big") for word in registers)
-    value = info.data_to(data)
     if point.type == "string":
-        return value or None
+        # Not the library's: that one takes 32 NULs for the text "\0", and raises for what is not UTF-8.
+        return data.split(b"\0", 1)[0].decode("utf-8", "backslashreplace").strip() or None
+    value = info.data_to(data)
     return value if info.is_impl(value) else None
 
 
@@ -118,6 +119,8 @@ def encode(point: Point, value: int | float | str | None) -> tuple[int, ...]:
     info = mb.point_type_info[point.type]
     if value is None:
         data = bytes(mb.create_unimpl_value(point.type, point.size * 2))
+    elif isinstance(value, str) and len(value.encode()) > point.size * 2:
+        raise ValueError(f"{point.name}: {value!r} does not fit {point.size * 2} bytes")
     else:
         try:
             data = info.to_data(value, point.size * 2)

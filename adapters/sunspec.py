@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
@@ -51,8 +52,7 @@ WATTS: Final = 1
 """WSetMod: the set-point in watts counts."""
 REMOTE: Final = 0
 """715 LocRemCtl."""
-SEQ_ANY: Final = 0xFFFFFFFE
-SET, RELEASE = 1, 2
+SET: Final = 1
 """MbOp of the simulator's mailbox."""
 
 MODELS_MAX: Final = 64
@@ -308,7 +308,7 @@ class SunSpecActuator:
                 f"command {command.id}: {timer_s:g} s does not fit the device's timer (1 to {TIMER_S_MAX} s)"
             )
         if self._profile.mailbox:
-            return (self._mailbox(sample, SET, _token(command), power, tms),)
+            return (self._mailbox(sample, _token(command), power, tms),)
         values = self._values(sample, enabled=1, power=power, tms=tms)
         address = self._layout().address(704, _BLOCK[0])
         if self._profile.commit is Commit.BLOCK:
@@ -330,8 +330,7 @@ class SunSpecActuator:
         return Step(Role.TIMER, 16, self._layout().address(704, point.offset), encode(point, tms))
 
     def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
-        if self._profile.mailbox:
-            return (self._mailbox(sample, RELEASE, 0, 0, 0),)
+        # Not through the mailbox: it refuses an old fence, and it parks neither the power nor the timer.
         values = self._values(sample, enabled=0, power=0, tms=0)
         address = self._layout().address(704, _BLOCK[0])
         if self._profile.commit is Commit.BLOCK:
@@ -342,8 +341,8 @@ class SunSpecActuator:
         if isinstance(command, Release):
             ended = sample.enabled is False
             return Evidence(read_back=ended, power_matches=None, default_mode=ended, delivered_wh=None)
-        step_w = self._capabilities.power_w_step
-        asked_w = math.trunc(command.power_w / step_w) * step_w
+        exponent = _wset_exponent(sample)
+        asked_w = scaled(_raw_w(command.power_w, exponent), exponent)
         in_force = sample.enabled is True and sample.setpoint_w.value == asked_w
         return Evidence(
             read_back=in_force,
@@ -366,8 +365,7 @@ class SunSpecActuator:
                 f"command {command.id}: power_w = {command.power_w:g} lies outside the unit's"
                 f" {caps.power_w_min:g} to {caps.power_w_max:g} W; ask for less"
             )
-        exponent = decode(self._layout().models[704][0]["WSet_SF"], sample.block[_SCALE : _SCALE + 1])
-        power = math.trunc(command.power_w / scaled(1, exponent))
+        power = _raw_w(command.power_w, _wset_exponent(sample))
         if power == 0 and isinstance(command, Pulse):
             raise CommandRefused(f"command {command.id}: power_w = {command.power_w:g} rounds to 0 W")
         return power
@@ -386,7 +384,7 @@ class SunSpecActuator:
             *encode(model["WSetRvrtTms"], tms),
         )
 
-    def _mailbox(self, sample: Sample, op: int, token: int, power: int, tms: int) -> Step:
+    def _mailbox(self, sample: Sample, token: int, power: int, tms: int) -> Step:
         """One idempotent, fenced frame; compare-and-set on the sequence that the sample showed."""
         model = self._layout().models[JOURNAL_MODEL][0]
         fence = sample.block[_FENCE : _FENCE + 2]
@@ -395,14 +393,14 @@ class SunSpecActuator:
         values = (
             *encode(model["MbTok"], token),
             *fence,
-            *(seq if op == SET else encode(model["MbIfSeq"], SEQ_ANY)),
+            *seq,
             *encode(model["MbW"], power),
             *encode(model["MbRvrtW"], 0),
             *encode(model["MbTms"], tms),
-            op,
+            SET,
         )
         address = self._layout().address(JOURNAL_MODEL, model["MbTok"].offset)
-        return Step(Role.TRIGGER if op == SET else Role.STOP, 16, address, values)
+        return Step(Role.TRIGGER, 16, address, values)
 
     def _layout(self) -> _Map:
         if self._map is None:
@@ -426,6 +424,17 @@ def _setpoint_timer_s(command: Setpoint, sample: Sample) -> float:
         return command.silence_s
     left_s = command.ends_at_s - sample.at_wall_s
     return left_s if command.on_silence == "finish" else min(command.silence_s, left_s)
+
+
+def _wset_exponent(sample: Sample) -> int:
+    """WSet_SF as it stood when the sample was read."""
+    exponent: int = decode(load_model(704)["WSet_SF"], sample.block[_SCALE : _SCALE + 1])
+    return exponent
+
+
+def _raw_w(power_w: float, exponent: int) -> int:
+    """A power in steps of 10^``exponent`` W, rounded toward zero; in decimals, so that 1234.3 W is 12343."""
+    return int(Decimal(repr(power_w)).scaleb(-exponent))
 
 
 def _token(command: Pulse | Setpoint) -> int:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from hil.exits import BAD_INPUT
 from ledger.errors import HilError
 from ledger.ports import Clock
 
@@ -26,6 +27,12 @@ PAGE: Final = struct.Struct("<dd32s")
 
 REAL: Final = "real"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class ClockUnknown(HilError):
+    """Not the name of a clock."""
+
+    exit_code = BAD_INPUT
 
 
 class RealClock:
@@ -61,8 +68,11 @@ class ClockPage:
     """The mapped page, read side. Good enough for a device: it only asks what time it is."""
 
     def __init__(self, folder: Path) -> None:
-        with (folder / "page").open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), PAGE.size)
+        try:
+            with (folder / "page").open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), PAGE.size)
+        except OSError as error:
+            raise _gone(error) from None
 
     def mono_s(self) -> float:
         return float(PAGE.unpack_from(self._map)[0])
@@ -81,8 +91,14 @@ class VirtualClock(ClockPage):
     def __init__(self, folder: Path, name: str) -> None:
         super().__init__(folder)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(str(folder / "socket"))
-        self._ask({"op": "hello", "name": name})
+        try:
+            self._socket.connect(str(folder / "socket"))
+        except OSError as error:
+            self._socket.close()
+            raise _gone(error) from None
+        if not self._ask({"op": "hello", "name": name})["ok"]:
+            self._socket.close()
+            raise HilError(f"the rig's clock knows no participant {name!r}; the rig registers it first")
 
     def sleep_until(self, mono_s: float) -> None:
         self._ask({"op": "sleep", "until": mono_s})
@@ -101,11 +117,15 @@ class VirtualClock(ClockPage):
             self._socket.send(json.dumps(message).encode())
             reply = self._socket.recv(4096)
         except OSError as error:
-            raise HilError(f"the rig's clock is gone ({error}); this worker cannot go on") from None
+            raise _gone(error) from None
         if not reply:
             raise HilError("the rig's clock is gone; this worker cannot go on")
         answer: dict[str, Any] = json.loads(reply)
         return answer
+
+
+def _gone(error: OSError) -> HilError:
+    return HilError(f"the rig's clock is gone ({error}); this worker cannot go on")
 
 
 def open_clock(spec: str) -> Clock:
@@ -115,5 +135,7 @@ def open_clock(spec: str) -> Clock:
     kind, _, rest = spec.partition(":")
     name, _, folder = rest.partition(":")
     if kind != "virtual" or not name or not folder:
-        raise HilError(f"clock {spec!r} is neither {REAL!r} nor 'virtual:NAME:FOLDER'")
+        raise ClockUnknown(
+            f"HIL_CLOCK: {spec!r} is neither {REAL!r} nor 'virtual:NAME:FOLDER'; give one of them"
+        )
     return VirtualClock(Path(folder), name)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import platform
 import sqlite3
+from contextlib import closing
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, Final
@@ -82,10 +83,9 @@ class RunFolder:
 
 def copy_ledger(source: Path, target: Path) -> None:
     """Copy a ledger with SQLite's backup API, what lies in its WAL included."""
-    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as old, sqlite3.connect(target) as new:
+    uri = f"{source.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
-    old.close()
-    new.close()
 
 
 def sha256(data: bytes) -> str:

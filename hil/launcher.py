@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +25,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from hil.exits import FAULT
+from ledger.errors import HilError
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 """A request carries an environment with a command in it; commands end at 64 KiB."""
 _ASIDE: Final = 200
 """Descriptors on their way to 3, 4, … are parked from here on, out of each other's way."""
+
+
+_GONE: Final = "the launcher is gone, and what it had started was killed; start the run again"
+
+
+class LauncherGone(HilError):
+    """The launcher died by itself."""
 
 
 @dataclass
@@ -38,23 +47,30 @@ class Process:
     name: str
     pid: int
     pidfd: int
+    """Open until the exit code is known; then there is nothing left to signal."""
     exited: asyncio.Future[int]
     """The exit code; minus the signal's number if a signal ended it."""
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal; nothing happens if the process is gone."""
+        if self.exited.done():
+            return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
     async def dead(self) -> None:
         """Wait until the kernel says that it is gone."""
+        if self.exited.done():
+            return
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self.pidfd, lambda: None if gone.done() else gone.set_result(None))
+        watched = os.dup(self.pidfd)  # the other one may be closed meanwhile
+        loop.add_reader(watched, lambda: None if gone.done() else gone.set_result(None))
         try:
             await gone
         finally:
-            loop.remove_reader(self.pidfd)
+            loop.remove_reader(watched)
+            os.close(watched)
 
 
 class Launcher:
@@ -88,12 +104,13 @@ class Launcher:
         """End the launcher and with it every process that still runs."""
         if self._socket is None or self._program is None or self._reader is None:
             return
-        self._socket.close()
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
+        self._socket.close()
         self._program.wait()
         for process in self._running.values():
             os.close(process.pidfd)
+        self._running.clear()
         self._socket = None
 
     async def run(
@@ -122,7 +139,10 @@ class Launcher:
         }
         started: asyncio.Future[tuple[int, int]] = loop.create_future()
         self._started[number] = started
-        socket.send_fds(self._socket, [json.dumps(request).encode()], list(descriptors))
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], list(descriptors))
+        except ConnectionError:
+            raise LauncherGone(_GONE) from None
         pid, pidfd = await started
         process = Process(name, pid, pidfd, loop.create_future())
         self._running[number] = process
@@ -140,18 +160,32 @@ class Launcher:
                     while True:
                         raw, descriptors, _, _ = socket.recv_fds(ours, MESSAGE_BYTES_MAX, 1)
                         if not raw:
+                            self._lost()
                             return
                         self._handle(json.loads(raw), descriptors)
                         await asyncio.sleep(0)
+        except ConnectionError:
+            self._lost()
         finally:
-            loop.remove_reader(ours.fileno()) if ours.fileno() >= 0 else None
+            loop.remove_reader(ours.fileno())
+
+    def _lost(self) -> None:
+        """The launcher died by itself: end what it started, and let nobody wait for it."""
+        for process in self._running.values():
+            process.kill()
+            process.exited.set_exception(LauncherGone(_GONE))
+            process.exited.exception()  # perhaps nobody waits
+        for started in self._started.values():
+            started.set_exception(LauncherGone(_GONE))
 
     def _handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         number = message["number"]
         if "pid" in message:
             self._started.pop(number).set_result((message["pid"], descriptors[0]))
         else:
-            self._running[number].exited.set_result(message["exit"])
+            process = self._running.pop(number)
+            os.close(process.pidfd)
+            process.exited.set_result(message["exit"])
 
 
 # -- inside the launcher process --------------------------------------------------------------------------
@@ -164,25 +198,22 @@ def main(descriptor: int) -> None:
     children: dict[int, tuple[int, int]] = {}
     selector = selectors.DefaultSelector()
     selector.register(rig, selectors.EVENT_READ)
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj is rig:
-                raw, descriptors, _, _ = socket.recv_fds(rig, MESSAGE_BYTES_MAX, 8)
-                if not raw:
-                    _end(children)
-                    return
-                number, pid, pidfd = _start(json.loads(raw), descriptors, rig)
-                children[pidfd] = (number, pid)
-                selector.register(pidfd, selectors.EVENT_READ)
-            else:
-                pidfd = key.fd
-                number, pid = children.pop(pidfd)
-                selector.unregister(pidfd)
-                os.close(pidfd)
-                _, status = os.waitpid(pid, 0)
-                code = os.waitstatus_to_exitcode(status)
-                with suppress(OSError):  # the rig may be gone
-                    rig.send(json.dumps({"number": number, "exit": code}).encode())
+    try:
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is rig:
+                    raw, descriptors, _, _ = socket.recv_fds(rig, MESSAGE_BYTES_MAX, 8)
+                    if not raw:
+                        return
+                    pidfd = _start(json.loads(raw), descriptors, rig, children)
+                    selector.register(pidfd, selectors.EVENT_READ)
+                else:
+                    selector.unregister(key.fd)
+                    _report(key.fd, children, rig)
+    except ConnectionError:
+        pass  # the rig died with messages unread
+    finally:
+        _end(children)
 
 
 def _preload() -> None:
@@ -203,23 +234,41 @@ def _preload() -> None:
     gc.freeze()
 
 
-def _start(request: dict[str, Any], descriptors: list[int], rig: socket.socket) -> tuple[int, int, int]:
+def _start(
+    request: dict[str, Any],
+    descriptors: list[int],
+    rig: socket.socket,
+    children: dict[int, tuple[int, int]],
+) -> int:
+    """Fork; the pidfd. The child is on the list of those to be ended before anything can fail."""
     pid = os.fork()
     if pid == 0:
         code = FAULT
         try:
             rig.close()
             code = _child(request, descriptors)
+        except Exception:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
     pidfd = os.pidfd_open(pid)
+    children[pidfd] = (request["number"], pid)
     for descriptor in descriptors:
         os.close(descriptor)
     message = {"number": request["number"], "pid": pid}
     socket.send_fds(rig, [json.dumps(message).encode()], [pidfd])
-    return request["number"], pid, pidfd
+    return pidfd
+
+
+def _report(pidfd: int, children: dict[int, tuple[int, int]], rig: socket.socket) -> None:
+    """Reap a child and tell its exit code."""
+    number, pid = children.pop(pidfd)
+    os.close(pidfd)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    rig.send(json.dumps({"number": number, "exit": code}).encode())
 
 
 def _child(request: dict[str, Any], descriptors: list[int]) -> int:

@@ -146,19 +146,28 @@ def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger,
 
 
 def written(pdu: bytes) -> dict[int, int]:
-    """The registers that a write request sets."""
-    if pdu[0] == 6:
+    """The registers that a write request sets; none if it is malformed, or of a kind that is not counted."""
+    if pdu[0] == 6 and len(pdu) == 5:
         address, value = struct.unpack(">HH", pdu[1:5])
         return {address: value}
-    if pdu[0] == 16:
+    if pdu[0] == 16 and len(pdu) >= 6:
         address, count = struct.unpack(">HH", pdu[1:5])
-        return dict(zip(range(address, address + count), struct.unpack(f">{count}H", pdu[6:]), strict=True))
+        return _registers(address, count, pdu[6:])
     return {}
 
 
 def _read_back(request: bytes, reply: bytes) -> dict[int, int]:
+    if len(request) != 5:
+        return {}
     address, count = struct.unpack(">HH", request[1:5])
-    return dict(zip(range(address, address + count), struct.unpack(f">{count}H", reply[2:]), strict=True))
+    return _registers(address, count, reply[2:])
+
+
+def _registers(address: int, count: int, data: bytes) -> dict[int, int]:
+    """Registers from their bytes; none if their number is not what the frame says."""
+    if len(data) != 2 * count:
+        return {}
+    return dict(zip(range(address, address + count), struct.unpack(f">{count}H", data), strict=True))
 
 
 def _enabled_by(values: Mapping[int, int], control: ControlMap, before: bool) -> bool:
@@ -218,7 +227,7 @@ def _reads_first(frames: Sequence[WireFrame], control: ControlMap) -> bool:
         known = seen.setdefault(frame.link, set())
         if frame.is_write and not {control.enable, control.serial} <= known:
             return False
-        if frame.pdu[0] == 3:
+        if frame.pdu[0] == 3 and len(frame.pdu) == 5:
             address, count = struct.unpack(">HH", frame.pdu[1:5])
             known |= set(range(address, address + count)) & {control.enable, control.serial}
     return True

@@ -93,15 +93,22 @@ def summary(console: Console, scenarios: Sequence[Scenario], results: Sequence[R
     console.print(matrix(scenarios, results))
     for line in variants(scenarios, results):
         console.print(f"variants {line}", highlight=False)
-    for result in results:
-        if result.verdict not in ("pass", "aborted"):
-            style = _STYLES.get(result.verdict, "")
-            for problem in result.problems:
-                head = Text(f"{result.verdict.upper()} {result.name} ({result.worker}): ", style=style)
-                console.print(head.append(Text(problem, style="")), soft_wrap=True)
+    for verdict, name, workers, problem in _attention(results):
+        head = Text(f"{verdict.upper()} {name} ({workers}): ", style=_STYLES.get(verdict, ""))
+        console.print(head.append(Text(problem, style="")), soft_wrap=True)
     found = counts(results)
     parts = [f"{number} {verdict}" for verdict, number in found.items() if number or verdict == "pass"]
     console.print(f"{len(results)} rows: {', '.join(parts)}", highlight=False)
+
+
+def _attention(results: Sequence[RowResult]) -> list[tuple[str, str, str, str]]:
+    """(verdict, scenario, workers, problem) of what did not pass; workers with one problem share a line."""
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for result in results:
+        if result.verdict not in ("pass", "aborted"):
+            for problem in result.problems:
+                lines.setdefault((result.verdict, result.name, problem), []).append(result.worker)
+    return [(verdict, name, ", ".join(who), problem) for (verdict, name, problem), who in lines.items()]
 
 
 def _worst(verdicts: Iterable[str]) -> str:

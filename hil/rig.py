@@ -8,14 +8,14 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from adapters import fake
 from adapters.registers import BASE_ADDRESSES
 from hil.config import Config
 from hil.launcher import Launcher, Process
 from hil.oracle import ControlMap, is_trigger
-from hil.scenarios.model import Need, TapFault
+from hil.scenarios.model import Need, Scenario, TapFault
 from hil.truth import SimulatorTruth, Truth, of_fake
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame, Tap, TapLink
@@ -55,6 +55,23 @@ def offers(config: Config) -> frozenset[Need]:
         return frozenset()
     two_frames = {Need.TWO_FRAMES} if config.target.commit == "enable_last" else set()
     return frozenset({Need.WIRE, Need.TIMED} | two_frames)
+
+
+OFFERED_BY: Final = {
+    Need.WIRE: "configs/simulator.toml",
+    Need.TIMED: "configs/simulator.toml",
+    Need.TWO_FRAMES: "configs/simulator-enable-last.toml",
+}
+"""A config whose target offers it."""
+
+
+def missing(scenario: Scenario, config: Config) -> str | None:
+    """Why a scenario cannot run on a target; None if it can."""
+    lacking = sorted(scenario.needs - offers(config))
+    if not lacking:
+        return None
+    where = ", ".join(dict.fromkeys(OFFERED_BY[need] for need in lacking))
+    return f"needs {', '.join(lacking)}, which this target does not offer; {where} does"
 
 
 def describe(config: Config) -> str:

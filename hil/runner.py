@@ -15,7 +15,7 @@ from hil.config import Config
 from hil.evidence import RunFolder, copy_ledger
 from hil.launcher import Launcher
 from hil.oracle import POLL_S, TIMER_MARGIN, Facts, Judgement, expected_pulses, judge, triggers
-from hil.rig import FakeRig, Rig, SimulatorRig, offers
+from hil.rig import FakeRig, Rig, SimulatorRig, missing
 from hil.scenarios.model import Expected, Retry, Scenario, TapFault, Worker
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame
@@ -87,9 +87,9 @@ class Runner:
     async def _row(self, scenario: Scenario, worker: Worker) -> RowResult:
         begun_s = real.monotonic()
         expected = scenario.expected[worker]
-        missing = sorted(scenario.needs - offers(self._config))
-        if missing:
-            judgement = Judgement("blocked", {}, (f"the target does not offer {', '.join(missing)}",))
+        lacking = missing(scenario, self._config)
+        if lacking is not None:
+            judgement = Judgement("blocked", {}, (lacking,))
         else:
             try:
                 judgement = await self._run_one(scenario, worker, expected)

@@ -23,7 +23,7 @@ from ledger.errors import HilError
 STALLED_S: Final = 5.0
 """Real seconds without progress after which a run is stuck; a step takes milliseconds."""
 _CHECK_S: Final = 0.5
-_LOOP_TURNS: Final = 4
+LOOP_TURNS: Final = 4
 """Turns of the event loop within which bytes that were read reach whoever reads them."""
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class VirtualTime:
             while raw := await loop.sock_recv(connection, 4096):
                 message: dict[str, Any] = json.loads(raw)
                 if message["op"] == "hello":
-                    participant = self._participants[message["name"]]
+                    participant = self._participants.get(message["name"])
                 reply = await self._answer(participant, message)
                 await loop.sock_sendall(connection, json.dumps(reply).encode())
         except OSError:
@@ -181,7 +181,7 @@ class VirtualTime:
         if message["op"] == "sleep":
             await self._sleep(participant, float(message["until"]))
         elif message["op"] == "settled":
-            for _ in range(_LOOP_TURNS):
+            for _ in range(LOOP_TURNS):
                 await asyncio.sleep(0)
             return {"ok": self._in_flight == 0 and all(quiet() for quiet in self.quiet)}
         return {"ok": True}

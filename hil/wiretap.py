@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import select
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from hil.launcher import Process
 from hil.scenarios.model import TapFault
-from hil.virtualtime import VirtualTime
+from hil.virtualtime import LOOP_TURNS, VirtualTime
 
 WRITE_FUNCTIONS: Final = frozenset({5, 6, 15, 16, 22, 23})
 MBAP: Final = struct.Struct(">HHHB")
@@ -54,6 +54,13 @@ class Frame:
         return self.to_device and self.function in WRITE_FUNCTIONS
 
 
+class _Patient(asyncio.StreamReader):
+    """A connection that ends by a reset is read to its end: what came before the reset was sent."""
+
+    def set_exception(self, exc: Exception) -> None:
+        self.feed_eof()
+
+
 class TapLink:
     """One worker's wire."""
 
@@ -69,9 +76,12 @@ class TapLink:
         self.idle: dict[asyncio.StreamWriter, bool] = {}
         """For each connection: whether the tap waits for its next request."""
 
-    def fault(self, action: str) -> bool:
-        """Whether ``action`` is due at the write exchange under way."""
-        return any(fault.action == action and fault.nth == self.seen[fault.at] for fault in self.faults)
+    def fault(self, action: str, counts_as: Collection[str]) -> bool:
+        """Whether ``action`` is due at the exchange under way, which ``counts_as`` trigger, write or neither."""
+        return any(
+            fault.action == action and fault.at in counts_as and fault.nth == self.seen[fault.at]
+            for fault in self.faults
+        )
 
 
 class Tap:
@@ -118,14 +128,18 @@ class Tap:
             finally:
                 link.busy.discard(task)
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: asyncio.StreamReaderProtocol(_Patient(), serve), "127.0.0.1", 0
+        )
         link.port = server.sockets[0].getsockname()[1]
         self._servers.append(server)
         self._links.append(link)
         return link
 
     async def drained(self, link: TapLink) -> None:
-        """Wait until everything that a dead worker had sent is through."""
+        """Wait until everything that a dead worker had sent is through, a connection that waits included."""
+        for _ in range(LOOP_TURNS):
+            await asyncio.sleep(0)
         while link.busy:
             await asyncio.wait(set(link.busy))
 
@@ -180,10 +194,12 @@ class Tap:
     ) -> bool:
         """Carry one request and its reply; False once the device does not answer."""
         is_write = request[7] in WRITE_FUNCTIONS
-        is_trigger = is_write and self._is_trigger(request[7:])
-        link.seen["write"] += is_write
-        link.seen["trigger"] += is_trigger
-        if is_write and link.fault("kill_at_request"):
+        counts_as = ["write"] if is_write else []
+        if is_write and self._is_trigger(request[7:]):
+            counts_as.append("trigger")
+        for kind in counts_as:
+            link.seen[kind] += 1
+        if link.fault("kill_at_request", counts_as):
             await self._kill(link)
             self._note(link, number, request, True, "dropped")
             return False
@@ -197,9 +213,10 @@ class Tap:
             return False
         if reply is None:
             return False
-        if is_write and link.fault("kill_at_reply"):
+        killed = link.fault("kill_at_reply", counts_as)
+        if killed:
             await self._kill(link)
-        withheld = is_write and (link.fault("withhold_reply") or link.fault("kill_at_reply"))
+        withheld = killed or link.fault("withhold_reply", counts_as)
         self._note(link, number, reply, False, "withheld" if withheld else "forwarded")
         if not withheld:
             writer.write(reply)

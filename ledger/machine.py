@@ -247,7 +247,6 @@ TABLE: Final[Mapping[tuple[State, Event], tuple[Rule, ...]]] = MappingProxyType(
             _to(_C, Reason.REVERTED),
         ),
         (_A, Event.FOREIGN_WRITE): (_to(_C, Reason.PREEMPTED, note="no rewrite"),),
-        (_A, Event.UNCLEAN_DEATHS): (_stay(_A),),
         (_R, Event.EVIDENCE_REACHED): (
             _to(_C, when=[Fact.RELEASE_VERIFIED], note="with the reason it is released for"),
             _stay(_R),

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from adapters.link import Link
 from adapters.registers import END_MODEL, SUNS, encode, load_model
 from adapters.wire import TcpWire
-from ledger.model import Pulse, Reference
-from ledger.ports import Clock
+from ledger.model import Confirmed, Pulse, Reference, Step
+from ledger.ports import Actuator, Clock
 from ledger.testing import ManualClock
 from simulator.device import Device
 from simulator.server import SimulatorServer
@@ -119,9 +119,11 @@ class ScriptedDevice:
     def frames(self) -> list[Request]:
         """Everything that ever arrived. The client has closed; nothing more is served after this."""
         if self._thread.is_alive():
-            with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as last:
+            with socket.socket() as last:
+                last.bind(("127.0.0.1", 0))
                 self._last = last.getsockname()
                 # Connections are served in order: this one ends the thread once all others were read.
+                last.connect(("127.0.0.1", self.port))
             self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the device still waits for its client to close"
         return self._frames
@@ -302,3 +304,18 @@ def pulse(
         reference=reference,
         start_by_s=clock.wall_s() + 3_600,
     )
+
+
+@contextmanager
+def stub(
+    clock: Clock, changes: Mapping[tuple[int, str], int | str | None] | None = None
+) -> Iterator[tuple[Link, ScriptedDevice]]:
+    """A unit made of registers, and a link that is connected to it."""
+    image = registers(changes)
+    with scripted(serving_registers(lambda _connection: image), clock=clock) as both:
+        yield both
+
+
+def write_all(actuator: Actuator, steps: tuple[Step, ...]) -> None:
+    """Send every frame; each must be confirmed."""
+    assert [actuator.write(step) for step in steps] == [Confirmed()] * len(steps)

@@ -1,0 +1,285 @@
+"""What the ledger's tests share: real child processes, and a unit whose answers on the wire are scripted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ledger.errors import CommandRefused, UnitSilent
+from ledger.model import (
+    Capabilities,
+    Command,
+    Confirmed,
+    Evidence,
+    Identity,
+    Outcome,
+    Pulse,
+    Reading,
+    Role,
+    Sample,
+    Step,
+)
+from ledger.reconcile import counter_wh, power_matches
+from ledger.sqlite import SqliteStore
+from ledger.testing import ManualClock
+
+START_WALL_S = 1_767_225_600.0
+"""2026-01-01T00:00:00Z, where a ManualClock begins."""
+ENERGY_WH = 2_000.0
+"""What :func:`command` moves."""
+FOREVER_S = 1e9
+
+CAPABILITIES = Capabilities(
+    kind="scripted",
+    reversion=True,
+    counter_step_wh=1.0,
+    timer_s_max=86_400,
+    power_w_min=-5_000,
+    power_w_max=5_000,
+    flight_time_s=5.0,
+    settle_s=2.0,
+)
+
+
+def command(id: str = "p1", seq: int = 1, **changes: Any) -> Pulse:
+    """2 kW for an hour, to start within ten minutes of the clock's beginning."""
+    fields: dict[str, Any] = {
+        "device": "unit-1",
+        "power_w": 2_000.0,
+        "duration_s": 3_600.0,
+        "start_by_s": START_WALL_S + 600,
+    }
+    return Pulse(id=id, seq=seq, **{**fields, **changes})
+
+
+# Real processes -----------------------------------------------------------------------------------------
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Do ``work`` in a child process; its pid. The child exits with 0, or with 70 and a traceback."""
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid
+
+
+def reap(pid: int) -> int:
+    """Wait for a child; its exit code, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do ``work`` in a child process and wait for its end; its exit code, or minus the signal."""
+    return reap(fork(work))
+
+
+@contextmanager
+def living(work: Callable[[], object]) -> Iterator[int]:
+    """A child that has done ``work`` and lives on until the block ends or somebody kills it; its pid."""
+    done, finished = os.pipe()
+
+    def work_and_wait() -> None:
+        os.close(done)
+        work()
+        os.write(finished, b"1")
+        signal.pause()
+
+    pid = fork(work_and_wait)
+    os.close(finished)
+    try:
+        assert os.read(done, 1) == b"1", "the child failed"
+        yield pid
+    finally:
+        os.close(done)
+        kill(pid)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL one child of ours and wait for its death; nothing if it is reaped already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+def sql(path: Path, statement: str) -> list[tuple[Any, ...]]:
+    """One statement on the file behind the store's back."""
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        return db.execute(statement).fetchall()
+    finally:
+        db.close()
+
+
+def events(path: Path) -> list[str]:
+    """The names in the event log, oldest first."""
+    return [name for (name,) in sql(path, "SELECT event FROM events ORDER BY n")]
+
+
+def take_over(path: Path) -> None:
+    """Give every row a new fence, as an adoption by another worker does."""
+    sql(path, "UPDATE ledger SET fence = fence + 1")
+    sql(path, "UPDATE commands SET fence = (SELECT fence FROM ledger) WHERE fence > 0")
+
+
+# A unit on a script -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Unit:
+    """A device of one register block whose answers can be scripted: what a real wire does on a bad day.
+
+    Its energy follows from its own power and time, so what it reports is consistent with what it did.
+    """
+
+    clock: ManualClock
+    outcomes: Mapping[int, Outcome] = field(default_factory=dict)
+    """What write number n (from 0) answers; ``Confirmed`` where nothing is said."""
+    roles: tuple[Role, ...] = (Role.TRIGGER,)
+    """The plan."""
+    stop_frames: int = 1
+    runs_s: float | None = None
+    """How long a pulse really runs; None: as long as it was told to."""
+    deaf_to: frozenset[int] = frozenset()
+    """Writes without effect, whatever they answer."""
+    silent_at: Callable[[int], bool] = lambda _: False
+    """Whether read number n gets no answer."""
+    serials: Mapping[int, str] = field(default_factory=dict)
+    """Who answers read number n; ``SN-1`` where nothing is said."""
+    capabilities: Capabilities = CAPABILITIES
+    remote: bool | None = True
+    soc_pct: float | None = 80.0
+    reserve_pct: float | None = 30.0
+    heartbeat_runs: bool = True
+    measured: bool = True
+    refuses_from: int = 10**9
+    """The plan is refused from this call on."""
+    refuses_until: int = 0
+    on_write: Callable[[int], None] = lambda _: None
+
+    frames: list[Step] = field(default_factory=list)
+    reads: int = 0
+    plans: int = 0
+    block: tuple[int, ...] = (0,)
+    power_w: float = 0.0
+    since_s: float = 0.0
+    ends_s: float = 0.0
+    counted_wh: float = 0.0
+
+    # -- what it does ----------------------------------------------------------------------------------
+
+    def start(self, power_w: float, duration_s: float) -> None:
+        """Begin a pulse, as a trigger frame does."""
+        self.settle()
+        self.power_w, self.since_s = power_w, self.clock.at_s
+        self.ends_s = self.clock.at_s + (duration_s if self.runs_s is None else self.runs_s)
+
+    def settle(self) -> None:
+        """Book the energy up to now."""
+        until_s = min(self.clock.at_s, self.ends_s)
+        self.counted_wh += self.power_w * max(0.0, until_s - self.since_s) / 3600
+        self.since_s = max(self.since_s, until_s)
+        if self.clock.at_s >= self.ends_s:
+            self.power_w = 0.0
+
+    @property
+    def triggers(self) -> int:
+        return sum(step.role is Role.TRIGGER for step in self.frames)
+
+    # -- what an actuator offers -----------------------------------------------------------------------
+
+    def identify(self) -> Identity:
+        return Identity("maker", "scripted", "1", self.serials.get(self.reads, "SN-1"))
+
+    def read(self) -> Sample:
+        number, self.reads = self.reads, self.reads + 1
+        if self.silent_at(number):
+            raise UnitSilent("the script says so")
+        self.settle()
+        now_s = self.clock.mono_s()
+
+        def reading(value: float | None, unit: str) -> Reading:
+            return Reading(value, unit, now_s, "script")
+
+        return Sample(
+            identity=Identity("maker", "scripted", "1", self.serials.get(number, "SN-1")),
+            at_mono_s=now_s,
+            at_wall_s=self.clock.wall_s(),
+            reported_wall_s=None,
+            heartbeat=number if self.heartbeat_runs else 7,
+            boot=None,
+            remote=self.remote,
+            enabled=self.power_w != 0,
+            setpoint_w=reading(self.power_w, "W"),
+            remaining_s=reading(max(0.0, self.ends_s - now_s), "s"),
+            power_w=reading(self.power_w if self.measured else 0.0, "W"),
+            soc_pct=reading(self.soc_pct, "%"),
+            reserve_pct=reading(self.reserve_pct, "%"),
+            capacity_wh=reading(25_000, "Wh"),
+            discharged_wh=reading(self.counted_wh, "Wh"),
+            charged_wh=reading(0, "Wh"),
+            block=self.block,
+        )
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        number, self.plans = self.plans, self.plans + 1
+        if self.refuses_from <= number < self.refuses_until:
+            raise CommandRefused(f"command {command.id}: the script says so")
+        assert isinstance(command, Pulse)
+        values = (int(command.power_w), int(command.duration_s))
+        return tuple(Step(role, 16, address, values) for address, role in enumerate(self.roles))
+
+    def keepalive(self, command: Command, sample: Sample) -> Step | None:
+        return None
+
+    def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
+        return tuple(Step(Role.STOP, 16, 100 + n, (0, 0)) for n in range(self.stop_frames))
+
+    def attribute(self, sample: Sample, command: Command) -> Evidence:
+        assert isinstance(command, Pulse)
+        return Evidence(
+            read_back=sample.enabled is True and sample.setpoint_w.value == command.power_w,
+            power_matches=power_matches(sample.power_w, command.power_w, self.capabilities),
+            default_mode=not sample.enabled,
+            delivered_wh=counter_wh(sample, command),
+        )
+
+    def write(self, step: Step) -> Outcome:
+        number = len(self.frames)
+        self.frames.append(step)
+        self.on_write(number)
+        if number not in self.deaf_to:
+            self._obey(step)
+        return self.outcomes.get(number, Confirmed())
+
+    def _obey(self, step: Step) -> None:
+        if step.role is Role.TRIGGER:
+            self.start(*step.values)
+        elif step.role is Role.STOP:
+            self.settle()
+            self.power_w, self.block = 0.0, (0,)
+        else:
+            self.block = step.values
+
+    def close(self) -> None:
+        return
+
+
+def store_at(path: Path) -> SqliteStore:
+    """The ledger at ``path``, with the defaults."""
+    return SqliteStore.open(path)
