@@ -119,7 +119,7 @@ def encode(point: Point, value: int | float | str | None) -> tuple[int, ...]:
     info = mb.point_type_info[point.type]
     if value is None:
         data = bytes(mb.create_unimpl_value(point.type, point.size * 2))
-    elif isinstance(value, str) and len(value.encode()) > point.size * 2:
+    elif point.type == "string" and len(str(value).encode()) > point.size * 2:
         raise ValueError(f"{point.name}: {value!r} does not fit {point.size * 2} bytes")
     else:
         try:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hil.exits import BAD_INPUT
+from hil.pcapng import Capture
+from hil.wiretap import Frame
 from ledger.errors import HilError
 
 SCHEMA: Final = "battery-hil/results/1"
@@ -48,6 +50,8 @@ class RunFolder:
         self.path = path
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
         self._diagnostics = (path / "diagnostics.jsonl").open("w", encoding="utf-8")
+        self._wire = (path / "wire.pcapng").open("wb")
+        self._capture = Capture(self._wire)
 
     def row(self, name: str, worker: str) -> Path:
         """The folder of one row."""
@@ -59,6 +63,22 @@ class RunFolder:
         """Something that happens in every equal run, in the same order."""
         self._events.write(json.dumps({"at_s": round(at_s, 9), "what": what, **fields}) + "\n")
 
+    def frame(self, row: str, frame: Frame, wall_s: float) -> None:
+        """A frame that passed a tap: an event, and a packet of the capture."""
+        self.event(
+            frame.at_s,
+            "frame",
+            row=row,
+            link=frame.link,
+            connection=frame.connection,
+            to="device" if frame.to_device else "worker",
+            transaction=frame.transaction,
+            unit=frame.unit,
+            pdu=frame.pdu.hex(),
+            fate=frame.fate,
+        )
+        self._capture.frame(row, frame, wall_s)
+
     def diagnose(self, what: str, **fields: Any) -> None:
         """Something that differs from run to run."""
         self._diagnostics.write(json.dumps({"what": what, **fields}) + "\n")
@@ -67,6 +87,7 @@ class RunFolder:
         """Write the results and the manifest."""
         self._events.close()
         self._diagnostics.close()
+        self._wire.close()
         _write(self.path / "results.json", results)
         files = sorted(file for file in self.path.rglob("*") if file.is_file())
         _write(

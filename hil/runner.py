@@ -268,18 +268,7 @@ class _RowRun:
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
 
     def _frame(self, frame: Frame) -> None:
-        self._books.event(
-            frame.at_s,
-            "frame",
-            row=self._name,
-            link=frame.link,
-            connection=frame.connection,
-            to="device" if frame.to_device else "worker",
-            transaction=frame.transaction,
-            unit=frame.unit,
-            pdu=frame.pdu.hex(),
-            fate=frame.fate,
-        )
+        self._books.frame(self._name, frame, self._time.wall_s())
 
     def _event(self, what: str, **fields: Any) -> None:
         self._books.event(self._time.mono_s(), what, row=self._name, **fields)

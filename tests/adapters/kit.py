@@ -152,6 +152,24 @@ class ScriptedDevice:
                     return
 
 
+class Leaving:
+    """A welcome that ends the connection once it stands and the test says so."""
+
+    def __init__(self, how: Callable[[Peer], None]) -> None:
+        self._how = how
+        self._go, self._gone = threading.Event(), threading.Event()
+
+    def __call__(self, peer: Peer) -> None:
+        if self._go.wait(PATIENCE_S):
+            self._how(peer)
+            self._gone.set()
+
+    def leave(self) -> None:
+        """Returns when the connection is gone."""
+        self._go.set()
+        assert self._gone.wait(PATIENCE_S)
+
+
 def silent(request: Request, peer: Peer) -> None:
     """Take everything, answer nothing."""
 

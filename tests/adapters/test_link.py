@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +15,7 @@ from ledger.errors import UnitSilent, UnitUnreachable
 from ledger.model import Confirmed, NotSent, Outcome, Rejected, Role, Step, Unknown
 from ledger.testing import ManualClock
 from tests.adapters.kit import (
-    PATIENCE_S,
+    Leaving,
     Peer,
     Request,
     Script,
@@ -141,14 +140,9 @@ def test_a_connection_that_ends_after_the_frame_is_unknown(end: str) -> None:
 @pytest.mark.mutation(LINK, "except WireClosed as error:", "except ZeroDivisionError as error:")
 def test_a_connection_that_was_reset_before_is_unknown_and_not_reopened() -> None:
     """The link cannot tell what a system did with bytes that it took: Unknown, and nothing arrives."""
-    ended = threading.Event()
-
-    def leave(peer: Peer) -> None:
-        peer.reset()
-        ended.set()
-
-    with scripted(echoing, welcome=leave) as (link, device):
-        assert ended.wait(PATIENCE_S)
+    leaving = Leaving(Peer.reset)
+    with scripted(echoing, welcome=leaving) as (link, device):
+        leaving.leave()
         outcome = link.write(BLOCK)
 
         assert isinstance(outcome, Unknown)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from adapters.wire import TcpWire, WireClosed
 from ledger.errors import UnitUnreachable
-from tests.adapters.kit import PATIENCE_S, Peer, ScriptedDevice, silent
+from tests.adapters.kit import PATIENCE_S, Leaving, Peer, ScriptedDevice, silent
 
 
 def closed_port() -> int:
@@ -69,18 +70,13 @@ def test_nothing_in_time_is_empty_bytes() -> None:
     'return b""\n        except OSError as error:\n            raise WireClosed(str(error)) from error',
     'return b""\n        except OSError:\n            return b""',
 )
-def test_the_end_of_the_connection_is_not_silence(end: object) -> None:
+def test_the_end_of_the_connection_is_not_silence(end: Callable[[Peer], None]) -> None:
     """A connection that the other side closed or reset raises WireClosed when it is read."""
-    ended = threading.Event()
-
-    def leave(peer: Peer) -> None:
-        (Peer.close if end is Peer.close else Peer.reset)(peer)
-        ended.set()
-
-    device = ScriptedDevice(silent, welcome=leave)
+    leaving = Leaving(end)
+    device = ScriptedDevice(silent, welcome=leaving)
     wire = TcpWire("127.0.0.1", device.port)
     try:
-        assert ended.wait(PATIENCE_S)
+        leaving.leave()
         with pytest.raises(WireClosed):
             wire.receive(PATIENCE_S)
     finally:
@@ -93,16 +89,11 @@ def test_the_end_of_the_connection_is_not_silence(end: object) -> None:
 )
 def test_sending_into_a_reset_connection_raises() -> None:
     """What cannot be handed over raises WireClosed, never an OSError."""
-    ended = threading.Event()
-
-    def leave(peer: Peer) -> None:
-        peer.reset()
-        ended.set()
-
-    device = ScriptedDevice(silent, welcome=leave)
+    leaving = Leaving(Peer.reset)
+    device = ScriptedDevice(silent, welcome=leaving)
     wire = TcpWire("127.0.0.1", device.port)
     try:
-        assert ended.wait(PATIENCE_S)
+        leaving.leave()
         with pytest.raises(WireClosed):
             wire.send(b"x")
     finally:

@@ -17,6 +17,8 @@ from hil.clock import VirtualClock, open_clock
 from hil.virtualtime import ClockStalled, VirtualTime
 from ledger.errors import HilError
 
+LIMIT_S = 10.0
+"""For what takes milliseconds, and for ever if it is broken."""
 TURNS = 20
 """Turns of the event loop within which the clock would have jumped, if it were to."""
 
@@ -73,8 +75,9 @@ async def room(*names: str, lockstep: bool = True) -> AsyncIterator[Room]:
     await time.start()
     here = Room(time)
     try:
-        await here.join(*names)
-        yield here
+        async with asyncio.timeout(LIMIT_S):
+            await here.join(*names)
+            yield here
     finally:
         await time.stop()
         await here.leave()
