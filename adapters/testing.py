@@ -240,13 +240,15 @@ def _stopping(actuator: Actuator, clock: Clock, power_w: float, duration_s: floa
 def _closed(actuator: Actuator, power_w: float, duration_s: float, clock: Clock) -> list[str]:
     if not actuator.capabilities.wire:
         return []
-    steps = actuator.plan(_command(clock, power_w, duration_s), actuator.read())
+    before = actuator.read()
+    steps = actuator.plan(_command(clock, power_w, duration_s), before)
     actuator.close()
-    outcome = actuator.write(steps[0])
+    outcome = actuator.write(steps[-1])
     assert isinstance(outcome, NotSent), (
         f"nothing is sent on a closed wire, and write() says so, not {outcome}"
     )
-    actuator.read()
+    after = actuator.read()
+    assert (after.enabled, after.block) == (False, before.block), "and what it says is true"
     return ["closed wire"]
 
 

@@ -30,6 +30,7 @@ from ledger.sqlite_open import SAFE
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 """A config is a page of text."""
+INT16_MAX: Final = 32_767
 DEFAULT: Final = "configs/simulator.toml"
 
 
@@ -60,7 +61,17 @@ class DeviceSection(_Section):
     stored_wh: float = Field(default=20_000.0, ge=0)
     reserve_wh: float = Field(default=7_500.0, ge=0)
     round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
-    power_w_max: float = Field(default=5_000.0, gt=0, le=32_767)
+    power_w_max: float = Field(default=5_000.0, gt=0)
+
+    @field_validator("power_w_max")
+    @classmethod
+    def _representable(cls, value: float, info: ValidationInfo) -> float:
+        efficiency = info.data.get("round_trip_efficiency")
+        if efficiency is not None and value / efficiency > INT16_MAX:
+            raise ValueError(
+                f"over round_trip_efficiency is more than the {INT16_MAX} W that model 802 can show; give less"
+            )
+        return value
 
     @field_validator("stored_wh", "reserve_wh")
     @classmethod
@@ -106,8 +117,8 @@ class PulseSection(_Section):
     @field_validator("power_w")
     @classmethod
     def _moves(cls, value: float) -> float:
-        if value == 0:
-            raise ValueError("a pulse of 0 W moves nothing; give its power")
+        if abs(value) < 1:
+            raise ValueError("less than 1 W rounds to a pulse that moves nothing; give its power in watts")
         return value
 
     @field_validator("start_by")

@@ -122,16 +122,16 @@ def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger,
     """The triggers that passed a tap, and what the device made of each."""
     found: list[Trigger] = []
     enabled = False
-    pending: dict[tuple[str, int], WireFrame] = {}
+    pending: dict[tuple[str, int], tuple[WireFrame, bool]] = {}  # and whether it was enabled then
     for frame in frames:
         key = (frame.link, frame.connection)
         if frame.to_device:
             if frame.fate != "dropped":
-                pending[key] = frame
+                pending[key] = frame, enabled
             continue
-        request = pending.pop(key, None)
-        if request is None:
+        if key not in pending:
             continue
+        request, _ = pending.pop(key)
         if request.is_write:
             answer = frame.pdu[0] < 0x80
             if is_trigger(request.pdu, control, enabled):
@@ -140,8 +140,8 @@ def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger,
                 enabled = _enabled_by(written(request.pdu), control, enabled)
         elif frame.pdu[0] == 3:
             enabled = _enabled_by(_read_back(request.pdu, frame.pdu), control, enabled)
-    unanswered = (frame for frame in pending.values() if frame.is_write)
-    found += [Trigger(f.link, f.at_s, None) for f in unanswered if is_trigger(f.pdu, control, enabled)]
+    unanswered = ((frame, before) for frame, before in pending.values() if frame.is_write)
+    found += [Trigger(f.link, f.at_s, None) for f, before in unanswered if is_trigger(f.pdu, control, before)]
     return tuple(found)
 
 

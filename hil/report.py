@@ -75,12 +75,13 @@ def variants(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> lis
     by_row = {(result.name, result.worker): result for result in results}
     lines = []
     for suffix in dict.fromkeys(s.name.partition(".")[2] for s in scenarios if s.is_variant):
-        of_kind = [s for s in scenarios if s.name.endswith(f".{suffix}")]
+        of_kind = [s for s in scenarios if s.name.partition(".")[2] == suffix]
         same = total = 0
         for scenario in of_kind:
             for worker in WORKERS:
                 result = by_row.get((scenario.name, worker))
-                if result is not None and result.verdict != "blocked":
+                compared = (scenario.base, worker) in by_row
+                if result is not None and result.verdict != "blocked" and compared:
                     total += 1
                     same += _like_base(scenario, {worker: result}, by_row)
         if total:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time as real
@@ -109,7 +110,8 @@ class Runner:
     def _stored_wh(self, pulses: float) -> float:
         """What is left in the reference battery after so many pulses."""
         device, pulse = self._config.device, self._config.pulse
-        energy_wh = pulse.power_w * pulse.duration_s / 3600 * pulses
+        # power toward zero, durations down: what the device is given is whole watts and seconds
+        energy_wh = math.trunc(pulse.power_w) * math.floor(pulse.duration_s) / 3600 * pulses
         lost = device.round_trip_efficiency if energy_wh > 0 else 1.0
         return device.stored_wh - energy_wh / lost
 

@@ -23,8 +23,9 @@ from ledger.errors import HilError
 STALLED_S: Final = 5.0
 """Real seconds without progress after which a run is stuck; a step takes milliseconds."""
 _CHECK_S: Final = 0.5
-LOOP_TURNS: Final = 4
-"""Turns of the event loop within which bytes that were read reach whoever reads them."""
+LOOP_TURNS: Final = 8
+"""Turns of the event loop within which bytes that arrived reach whoever reads them; five if the connection
+still has to be accepted."""
 
 T = TypeVar("T")
 

@@ -125,6 +125,8 @@ class Tap:
             link.busy.add(task)
             try:
                 await self._serve(link, reader, writer)
+            except asyncio.CancelledError:
+                pass  # the tap is stopped; asyncio would log it as an error
             finally:
                 link.busy.discard(task)
 

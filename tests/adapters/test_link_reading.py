@@ -33,6 +33,8 @@ def test_an_exception_to_a_read_is_a_fault_and_leaves_the_wire() -> None:
 @pytest.mark.parametrize(
     "pdu",
     [
+        "03 04 0001",
+        "03 04 0001 0002 0003",
         "03 02 0001",
         "03 06 0001 0002 0003",
         "04 04 0001 0002",

@@ -18,6 +18,7 @@ RANGES: dict[str, tuple[int, int, int]] = {
     "int16": (-0x7FFF, 0x7FFF, -0x8000),
     "sunssf": (-10, 10, -0x8000),
     "uint16": (0, 0xFFFE, 0xFFFF),
+    "count": (0, 0xFFFE, 0xFFFF),
     "enum16": (0, 0xFFFE, 0xFFFF),
     "bitfield16": (0, 0xFFFE, 0xFFFF),
     "int32": (-0x7FFF_FFFF, 0x7FFF_FFFF, -0x8000_0000),

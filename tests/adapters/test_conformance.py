@@ -1,0 +1,455 @@
+"""The contract of an actuator: ours keep it, and a broken one is told which rule it broke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from adapters import fake
+from adapters.fake import FakeActuator
+from adapters.sunspec import Commit, Profile, SunSpecActuator
+from adapters.testing import exercise_actuator
+from ledger.errors import CommandRefused
+from ledger.model import (
+    Capabilities,
+    Command,
+    Identity,
+    NotSent,
+    Outcome,
+    Reading,
+    Rejected,
+    Role,
+    Sample,
+    Setpoint,
+    Step,
+)
+from ledger.testing import ManualClock
+from simulator.device import Device
+from tests.adapters.conftest import OpenSunSpec
+
+TESTING = "adapters/testing.py"
+
+
+# -- ours keep it --------------------------------------------------------------------------------------
+
+
+def test_the_fake_keeps_the_contract(tmp_path: Path, clock: ManualClock) -> None:
+    """The fake actuator passes: one pulse; what it does not offer is listed."""
+    path = tmp_path / "fake.sqlite"
+    fake.create(path)
+    report = exercise_actuator(lambda: FakeActuator(path, clock), clock)
+
+    assert report.kind == "fake"
+    assert {"wire", "reversion", "remaining_time", "heartbeat_period_s", "token"} <= set(report.not_offered)
+    assert [a.power_w for a in fake.applications(path)] == [1_000.0]
+
+
+@pytest.mark.parametrize(
+    ("profile", "kind", "stops"),
+    [
+        (Profile(), "sunspec-block", 1),
+        (Profile(commit=Commit.ENABLE_LAST), "sunspec-enable_last", 1),
+        (Profile(mailbox=True), "sunspec-block", 1),
+        (Profile(settle_s=3.0), "sunspec-block", 1),
+    ],
+    ids=["block", "enable_last", "mailbox", "settling"],
+)
+def test_sunspec_keeps_the_contract(
+    open_sunspec: OpenSunSpec, clock: ManualClock, device: Device, profile: Profile, kind: str, stops: int
+) -> None:
+    """Each profile passes on the simulator: one pulse that ends by itself, one set-point that is stopped."""
+    report = exercise_actuator(lambda: open_sunspec(profile), clock)
+
+    assert report.kind == kind
+    assert report.checked == (
+        *("identity", "sample", "freshness", "plan", "refusals", "pulse", "evidence", "end"),
+        *("set-point", "keep-alive", "stop", "closed wire"),
+    )
+    assert ("token" in report.not_offered) is not profile.mailbox
+    assert [e.cause.value for e in device.entries()] == ["set", "reversion", "set", *["release"] * stops]
+
+
+# -- broken ones do not --------------------------------------------------------------------------------
+
+
+class Broken(SunSpecActuator):
+    """A good actuator, to break one thing of."""
+
+    profile = Profile()
+    sample: Callable[[Sample], Sample] = staticmethod(lambda sample: sample)
+    planned: Callable[[tuple[Step, ...]], tuple[Step, ...]] = staticmethod(lambda steps: steps)
+    claims: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, **self.claims)
+
+    def read(self) -> Sample:
+        return type(self).sample(super().read())
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        return type(self).planned(super().plan(command, sample))
+
+
+def nothing(reading: Reading) -> Reading:
+    return replace(reading, value=None)
+
+
+def without(name: str) -> type[Broken]:
+    """Reads ``name`` as not known."""
+
+    class Without(Broken):
+        sample = staticmethod(lambda sample: replace(sample, **{name: nothing(getattr(sample, name))}))
+
+    return Without
+
+
+def planning(
+    change: Callable[[tuple[Step, ...]], tuple[Step, ...]], commit: Commit = Commit.BLOCK
+) -> type[Broken]:
+    """Plans something else."""
+
+    class Planning(Broken):
+        profile = Profile(commit=commit)
+        planned = staticmethod(change)
+
+    return Planning
+
+
+def sampling(change: Callable[[Sample], Sample]) -> type[Broken]:
+    """Reads something else."""
+
+    class Sampling(Broken):
+        sample = staticmethod(change)
+
+    return Sampling
+
+
+class Anonymous(Broken):
+    def identify(self) -> Identity:
+        return replace(super().identify(), serial="")
+
+
+class Moody(Broken):
+    asked = 0
+
+    def identify(self) -> Identity:
+        self.asked += 1
+        return replace(super().identify(), version=str(self.asked))
+
+
+class Impure(Broken):
+    drawn = 0
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        self.drawn += 1
+        (step,) = super().plan(command, sample)
+        return (replace(step, values=(*step.values[:-1], step.values[-1] - self.drawn)),)
+
+
+class Hasty(Broken):
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        steps = super().plan(command, sample)
+        self.write(steps[-1])
+        return steps
+
+
+class Insomniac(Broken):
+    def keepalive(self, command: Command, sample: Sample) -> Step | None:
+        return Step(Role.TIMER, 16, 0, (0, 60))
+
+
+class Greedy(Broken):
+    """Clamps instead of refusing."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        power_w = min(getattr(command, "power_w", 0.0), 5_000.0)
+        return super().plan(command.model_copy(update={"power_w": power_w}), sample)
+
+
+class Generous(Broken):
+    """Rounds durations up."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        duration_s = max(getattr(command, "duration_s", 1.0), 1.0)
+        return super().plan(command.model_copy(update={"duration_s": duration_s}), sample)
+
+
+class Terse(Broken):
+    """Does not say what it refuses."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        try:
+            return super().plan(command, sample)
+        except CommandRefused:
+            raise CommandRefused("no") from None
+
+
+class Weak(Broken):
+    """Sends half of the power."""
+
+    def write(self, step: Step) -> Outcome:
+        if step.role is Role.TRIGGER:
+            step = replace(step, values=(*step.values[:3], step.values[3] // 2, *step.values[4:]))
+        return super().write(step)
+
+
+class Deaf(Broken):
+    """Its device refuses the trigger."""
+
+    def write(self, step: Step) -> Outcome:
+        return Rejected(2) if step.role is Role.TRIGGER else super().write(step)
+
+
+class Cosmetic(Broken):
+    """Its timer counts down and does nothing: the device is given a day, the reader sees what was asked."""
+
+    hidden_s = 86_400 - 60
+
+    def write(self, step: Step) -> Outcome:
+        if step.role is Role.TRIGGER:
+            step = replace(step, values=(*step.values[:9], 1, 20_864))
+        return super().write(step)
+
+    def read(self) -> Sample:
+        sample = super().read()
+        shown_s = max(0.0, (sample.remaining_s.value or 0.0) - self.hidden_s)
+        return replace(sample, remaining_s=replace(sample.remaining_s, value=shown_s))
+
+
+class Sleepy(Broken):
+    def keepalive(self, command: Command, sample: Sample) -> Step | None:
+        return None
+
+
+class Restarting(Broken):
+    """Keeps alive by sending the whole command again."""
+
+    def keepalive(self, command: Command, sample: Sample) -> Step | None:
+        return self.plan(command, sample)[0] if isinstance(command, Setpoint) else None
+
+
+class Drifting(Broken):
+    """Keeps alive and changes the power on the way."""
+
+    def keepalive(self, command: Command, sample: Sample) -> Step | None:
+        if not isinstance(command, Setpoint):
+            return None
+        steps = super().plan(command.model_copy(update={"power_w": 500.0}), sample)
+        return replace(steps[0], role=Role.TIMER)
+
+
+class Unstoppable(Broken):
+    def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
+        return ()
+
+
+class Mislabelled(Broken):
+    """Stops by a frame that says it is something else."""
+
+    def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
+        return tuple(replace(step, role=Role.LIVE) for step in super().stop(saved, sample))
+
+
+class Reopening(Broken):
+    """Connects again by itself in order to write."""
+
+    def write(self, step: Step) -> Outcome:
+        self.identify()
+        return super().write(step)
+
+
+class Pretending(Reopening):
+    """Sends on a closed wire and says that it did not."""
+
+    shut = False
+
+    def close(self) -> None:
+        self.shut = True
+        super().close()
+
+    def write(self, step: Step) -> Outcome:
+        outcome = super().write(step)
+        return NotSent("closed") if self.shut else outcome
+
+
+@dataclass(frozen=True, slots=True)
+class MoreCapabilities(Capabilities):
+    """Claims something that nobody has heard of."""
+
+    teleport: bool = True
+
+
+class Inventive(Broken):
+    @property
+    def capabilities(self) -> Capabilities:
+        known = super().capabilities
+        return MoreCapabilities(**{f.name: getattr(known, f.name) for f in fields(known)})
+
+
+def stuck(sample: Sample) -> Sample:
+    return replace(sample, power_w=replace(sample.power_w, value=1_000.0))
+
+
+BROKEN: dict[str, tuple[type[Broken], str]] = {
+    "unknown-capability": (Inventive, r"capabilities that nothing tests: \['teleport'\]"),
+    "no-serial": (Anonymous, "identify.. gives a serial number"),
+    "another-each-time": (Moody, "identify.. is the same every time"),
+    "foreign-sample": (
+        sampling(lambda s: replace(s, identity=replace(s.identity, serial="X"))),
+        "a sample says whose it is",
+    ),
+    "sample-of-tomorrow": (
+        sampling(lambda s: replace(s, at_mono_s=s.at_mono_s + 1)),
+        "a sample says when it was asked for",
+    ),
+    "in-force-already": (sampling(lambda s: replace(s, enabled=True)), "begins in the device's default mode"),
+    "stopped-heart": (sampling(lambda s: replace(s, heartbeat=7)), "a living device, not a stale one"),
+    "no-soc": (without("soc_pct"), "soc_pct is known"),
+    "no-reserve": (without("reserve_pct"), "reserve_pct is known"),
+    "no-capacity": (without("capacity_wh"), "capacity_wh is known"),
+    "no-discharge-counter": (without("discharged_wh"), "counters that are claimed are read"),
+    "no-charge-counter": (without("charged_wh"), "in both directions"),
+    "impure": (Impure, r"plan\(\) is pure"),
+    "empty-plan": (planning(lambda steps: steps[:0]), "a pulse takes at least one frame"),
+    "trigger-not-last": (
+        planning(lambda steps: steps[::-1], Commit.ENABLE_LAST),
+        "there is one trigger, and it comes last",
+    ),
+    "two-triggers": (planning(lambda steps: steps * 2), "there is one trigger, and it comes last"),
+    "no-trigger": (
+        planning(lambda steps: (replace(steps[0], role=Role.INERT),)),
+        "there is one trigger, and it comes last",
+    ),
+    "live-at-rest": (
+        planning(lambda steps: (replace(steps[0], role=Role.LIVE), *steps)),
+        "nothing is live while nothing is in force",
+    ),
+    "read-function": (planning(lambda s: (replace(s[0], function=3),)), "a step is one FC06 or FC16"),
+    "too-long-for-fc06": (planning(lambda s: (replace(s[0], function=6),)), "it fits one frame"),
+    "too-long-for-fc16": (planning(lambda s: (replace(s[0], values=(0,) * 124),)), "it fits one frame"),
+    "no-register": (planning(lambda s: (replace(s[0], values=(65_536,)),)), "its values are registers"),
+    "pulse-kept-alive": (Insomniac, "a pulse is never kept alive"),
+    "writes-while-planning": (Hasty, "planning changes nothing"),
+    "clamps": (Greedy, r"plan\(\) refuses a power beyond its limit"),
+    "rounds-up": (Generous, r"plan\(\) refuses a duration that its timer cannot hold"),
+    "nameless-refusal": (Terse, "and says which command"),
+    "refused-frame": (Deaf, r"trigger frame at \d+: Rejected\(code=2\)"),
+    "reads-back-something-else": (Weak, "what was written is read back"),
+    "power-unknown": (without("power_w"), "and the power follows it"),
+    "claims-default-mode": (
+        type(
+            "Denying",
+            (Broken,),
+            {
+                "attribute": lambda self, sample, command: replace(
+                    SunSpecActuator.attribute(self, sample, command), default_mode=True
+                )
+            },
+        ),
+        "the device is not in its default mode",
+    ),
+    "remaining-unknown": (without("remaining_s"), "a remaining time that is claimed is read"),
+    "remaining-too-long": (
+        sampling(lambda s: replace(s, remaining_s=replace(s.remaining_s, value=61.0))),
+        "and never more than was asked for",
+    ),
+    "cosmetic-timer": (Cosmetic, "a pulse ends by itself: the device is in its default mode"),
+    "power-stays": (sampling(stuck), "a pulse ends by itself: its power is gone"),
+    "frozen-counter": (
+        sampling(lambda s: replace(s, discharged_wh=replace(s.discharged_wh, value=0.0))),
+        "the counters show the pulse",
+    ),
+    "not-kept-alive": (Sleepy, "a live set-point with a timer is kept alive"),
+    "keep-alive-unasked": (
+        type("Unasked", (Broken,), {"claims": {"reversion": False}}),
+        "a live set-point with a timer is kept alive",
+    ),
+    "keep-alive-triggers": (Restarting, "by a frame that touches the timer only"),
+    "keep-alive-drifts": (Drifting, "which leaves the set-point alone"),
+    "stop-does-nothing": (Unstoppable, "a stop ends it: the device is in its default mode"),
+    "stop-mislabelled": (Mislabelled, "a stop only stops"),
+    "reopens": (Reopening, r"nothing is sent on a closed wire, and write\(\) says so, not Confirmed"),
+    "pretends-to-be-closed": (Pretending, "and what it says is true"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.mutation(TESTING, "assert not unknown,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert identity.serial,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert actuator.identify() == identity,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert sample.identity == actuator.identify(),", "assert True,")
+@pytest.mark.mutation(TESTING, "<= sample.at_mono_s <= clock.mono_s(),", "<= sample.at_mono_s,")
+@pytest.mark.mutation(TESTING, "assert sample.enabled is False,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert fresh is Freshness.FRESH,", "assert True,")
+@pytest.mark.mutation(TESTING, '("soc_pct", "reserve_pct", "capacity_wh")', '("soc_pct",)')
+@pytest.mark.mutation(TESTING, "assert sample.discharged_wh.value is not None,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert sample.charged_wh.value is not None,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert steps == actuator.plan(command, sample),", "assert True,")
+@pytest.mark.mutation(TESTING, "assert steps, ", "assert True, ")
+@pytest.mark.mutation(TESTING, "assert triggers == [len(steps) - 1],", "assert triggers,")
+@pytest.mark.mutation(TESTING, "assert triggers == [len(steps) - 1],", "assert len(triggers) == 1,")
+@pytest.mark.mutation(TESTING, "assert sample.enabled is not False or all(", "assert True or all(")
+@pytest.mark.mutation(TESTING, "assert step.function in (6, 16),", "assert True,")
+@pytest.mark.mutation(TESTING, "(1 if step.function == 6 else 123)", "123")
+@pytest.mark.mutation(TESTING, "(1 if step.function == 6 else 123)", "(1 if step.function == 6 else 124)")
+@pytest.mark.mutation(TESTING, "assert all(0 <= value <= 0xFFFF for value in step.values),", "assert True,")
+@pytest.mark.mutation(TESTING, "assert actuator.keepalive(command, sample) is None,", "assert True,")
+@pytest.mark.mutation(
+    TESTING, "assert after.block == sample.block and after.enabled is False,", "assert True,"
+)
+@pytest.mark.mutation(
+    TESTING, "assert refusal is not None,", "refusal = refusal or command.id\n        assert True,"
+)
+@pytest.mark.mutation(TESTING, "assert command.id in refusal,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert isinstance(outcome, Confirmed),", "assert True,")
+@pytest.mark.mutation(TESTING, "assert running.read_back is True,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert running.power_matches is True,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert running.default_mode is False,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert left_s is not None,", "left_s = left_s or 1\n        assert True,")
+@pytest.mark.mutation(TESTING, "assert 0 < left_s <= duration_s,", "assert True,")
+@pytest.mark.mutation(TESTING, '_assert_ended(ended, "a pulse ends by itself")', "pass")
+@pytest.mark.mutation(TESTING, "assert evidence.default_mode is True,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert evidence.power_matches is not True,", "assert True,")
+@pytest.mark.mutation(
+    TESTING, "assert in_full(baseline, sample, command, capabilities) is not False,", "assert True,"
+)
+@pytest.mark.mutation(TESTING, "assert (keepalive is not None) == capabilities.reversion,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert keepalive.role is Role.TIMER,", "assert True,")
+@pytest.mark.mutation(
+    TESTING, "assert actuator.attribute(actuator.read(), command).read_back,", "assert True,"
+)
+@pytest.mark.mutation(TESTING, "assert all(step.role is Role.STOP for step in steps),", "assert True,")
+@pytest.mark.mutation(
+    TESTING, '_assert_ended(actuator.attribute(actuator.read(), command), "a stop ends it")', "pass"
+)
+@pytest.mark.mutation(TESTING, "assert isinstance(outcome, NotSent),", "assert True,")
+@pytest.mark.mutation(
+    TESTING, "assert (after.enabled, after.block) == (False, before.block),", "assert True,"
+)
+def test_a_broken_actuator_is_told_its_rule(open_sunspec: OpenSunSpec, clock: ManualClock, what: str) -> None:
+    """Each way of breaking the contract is an AssertionError that names the rule."""
+    kind, rule = BROKEN[what]
+    with pytest.raises(AssertionError, match=rule):
+        exercise_actuator(lambda: open_sunspec(kind.profile, kind), clock)
+
+
+@pytest.mark.mutation(TESTING, "    finally:\n        actuator.close()", "    finally:\n        pass")
+def test_the_actuator_is_closed_whatever_happens(open_sunspec: OpenSunSpec, clock: ManualClock) -> None:
+    """A failed exercise gives the connection back."""
+    opened: list[Broken] = []
+
+    def open_one() -> Broken:
+        actuator = open_sunspec(None, Anonymous)
+        assert isinstance(actuator, Broken)
+        opened.append(actuator)
+        return actuator
+
+    with pytest.raises(AssertionError):
+        exercise_actuator(open_one, clock)
+
+    assert [actuator._link.connected for actuator in opened] == [False]
