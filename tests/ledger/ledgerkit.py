@@ -1,4 +1,4 @@
-"""What the ledger's tests share: real child processes, and a unit whose answers on the wire are scripted."""
+"""What the ledger's tests share: child processes, rows to begin with, and a unit that answers by a script."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from ledger.errors import CommandRefused, UnitSilent
+from ledger.machine import Event, Fact
 from ledger.model import (
     Capabilities,
     Command,
     Confirmed,
     Evidence,
+    EvidenceLevel,
     Identity,
     Outcome,
     Pulse,
     Reading,
+    Receipt,
     Role,
     Sample,
     Step,
 )
+from ledger.ports import Claimed
 from ledger.reconcile import counter_wh, power_matches
 from ledger.sqlite import SqliteStore
-from ledger.testing import ManualClock
+from ledger.testing import ManualClock, pulse, sample
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where a ManualClock begins."""
@@ -137,6 +141,43 @@ def take_over(path: Path) -> None:
     sql(path, "UPDATE commands SET fence = (SELECT fence FROM ledger) WHERE fence > 0")
 
 
+# Rows to begin with ----------------------------------------------------------------------------------------
+
+CLOCK = ManualClock()
+
+
+def claimed(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
+    """A claimed command of a living worker; its fence."""
+    worker = store.begin_incarnation(CLOCK)
+    store.submit(pulse(id, seq), CLOCK)
+    claim = store.claim(id, pulse(id, seq).digest, worker, CLOCK)
+    assert isinstance(claim, Claimed)
+    return claim.fence
+
+
+def intended(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
+    """A command with a durable intent; its fence."""
+    fence = claimed(store, id, seq)
+    store.intent(fence, sample(CLOCK), "plan", CLOCK)
+    return fence
+
+
+def receipt(low_wh: float = 0.0, high_wh: float = ENERGY_WH, **changes: Any) -> Receipt:
+    return Receipt(None, EvidenceLevel.OBSERVED, low_wh, high_wh, 1, START_WALL_S, **changes)
+
+
+def closed(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
+    """A completed command; its last fence."""
+    fence = intended(store, id, seq)
+    store.receipt(fence, receipt(), CLOCK)
+    store.evidence(fence, Event.END_REACHED, (Fact.PULSE, Fact.END_VERIFIED), CLOCK, "", receipt(1_999.0))
+    return fence
+
+
+def state_of(path: Path, id: str = "a") -> tuple[object, ...]:
+    return sql(path, f"SELECT state, fence, attempt FROM commands WHERE id = '{id}'")[0]
+
+
 # A unit on a script -------------------------------------------------------------------------------------
 
 
@@ -165,7 +206,8 @@ class Unit:
     remote: bool | None = True
     soc_pct: float | None = 80.0
     reserve_pct: float | None = 30.0
-    heartbeat_runs: bool = True
+    heartbeat_stops_at: int = 10**9
+    """The heartbeat counts the reads, and stands still from this one on."""
     measured: bool = True
     refuses_from: int = 10**9
     """The plan is refused from this call on."""
@@ -221,7 +263,7 @@ class Unit:
             at_mono_s=now_s,
             at_wall_s=self.clock.wall_s(),
             reported_wall_s=None,
-            heartbeat=number if self.heartbeat_runs else 7,
+            heartbeat=min(number, self.heartbeat_stops_at),
             boot=None,
             remote=self.remote,
             enabled=self.power_w != 0,
@@ -278,8 +320,3 @@ class Unit:
 
     def close(self) -> None:
         return
-
-
-def store_at(path: Path) -> SqliteStore:
-    """The ledger at ``path``, with the defaults."""
-    return SqliteStore.open(path)
