@@ -26,8 +26,8 @@ SUNS: Final = (0x5375, 0x6E53)
 END_MODEL: Final = 0xFFFF
 """The model id that ends the chain; its length register is 0."""
 
-BASE_ADDRESSES: Final = (40000, 0, 50000)
-"""Where the SunSpec information model allows a map to begin, in the usual order of search."""
+BASE_ADDRESSES: Final = (40000, 0, 50000, 1)
+"""Where a map may begin, in the order of search: 40000, 0, 50000 by the standard, 1 on FranklinWH."""
 
 JOURNAL_MODEL: Final = 64900
 """The simulator's command mailbox and journal. Not a registered vendor model: simulator only."""

@@ -200,9 +200,8 @@ class SunSpecActuator:
         """A link on which this unit's identity has been read; the same unit as before, or nothing."""
         if not self._link.connected:
             self._link.connect()
-        if self._map is None:
-            self._map = self._scan()
-        if self._known_on != self._link.generation:
+        if self._map is None or self._known_on != self._link.generation:
+            self._map = self._scan()  # again on every connection: a setting can move the models of some units
             self._know(self._map)
         return self._map
 
@@ -210,7 +209,7 @@ class SunSpecActuator:
         model, address = layout.models[1]
         common = self._read(address, model.size)
         found = Identity(*(str(model.decode(name, common) or "") for name in ("Mn", "Md", "Vr", "SN")))
-        if common[0] != 1 or not found.serial:
+        if not found.serial:
             raise UnitFault(f"no SunSpec common model with a serial number at {address}; nothing was sent")
         if self._identity is not None and found.serial != self._identity.serial:
             self._link.close()
@@ -260,7 +259,13 @@ class SunSpecActuator:
             if model_id == END_MODEL:
                 break
             if model_id in needed and model_id not in models:
-                models[model_id] = (load_model(model_id), address)
+                model = load_model(model_id)
+                if length < model.length:
+                    raise UnitFault(
+                        f"the unit's model {model_id} is {length} registers long, not {model.length}: not the"
+                        " model that this adapter knows; nothing was sent"
+                    )
+                models[model_id] = (model, address)
             address += 2 + length
         missing = sorted(needed - set(models))
         if missing:
@@ -312,7 +317,8 @@ class SunSpecActuator:
         values = self._values(sample, enabled=1, power=power, tms=tms)
         address = self._layout().address(704, _BLOCK[0])
         if self._profile.commit is Commit.BLOCK:
-            return (Step(Role.TRIGGER, 16, address, values),)
+            stops = self.stop(sample, sample) if _reverses(sample, power) else ()
+            return (*stops, Step(Role.TRIGGER, 16, address, values))
         stops = self.stop(sample, sample) if sample.enabled is not False else ()
         return (
             *stops,
@@ -416,6 +422,11 @@ class SunSpecActuator:
 
     def close(self) -> None:
         self._link.close()
+
+
+def _reverses(sample: Sample, power: int) -> bool:
+    """Whether something in force runs the other way: a reversal goes through zero."""
+    return sample.enabled is not False and (sample.setpoint_w.value or 0) * power < 0
 
 
 def _setpoint_timer_s(command: Setpoint, sample: Sample) -> float:

@@ -173,8 +173,8 @@ class _RowRun:
     async def run(self) -> Facts:
         """Two workers, one command."""
         self._event("row", story=self._scenario.story)
-        await self._rig.start()
         try:
+            await self._rig.start()
             first = await self._work("worker-1", self._scenario.kill, self._scenario.tap)
             await self._until_retry()
             second = await self._work("worker-2")

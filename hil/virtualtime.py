@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import mmap
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -211,6 +212,7 @@ class VirtualTime:
             (p.until_s, p.order, p)
             for p in self._participants.values()
             if not p.gone and p.until_s is not None and p.wake is not None and not p.wake.done()
+            if p.until_s < math.inf  # who waits for no moment is woken by none
         ]
         if not sleepers:
             return

@@ -16,6 +16,8 @@ IN_SERVICE_S_MAX: Final = 30.0
 SAMPLES_IN_A_ROW: Final = 3
 """One matching power sample may be a coincidence."""
 POLL_S: Final = 5.0
+POLLS_WHILE_OBSERVED: Final = 10
+"""Looks for the first samples that match; a pulse shorter than a minute is looked at more often than one."""
 POLLS_PER_PULSE_MAX: Final = 60
 """A long pulse is looked at this often, a short one every :data:`POLL_S`."""
 SILENT_POLLS_MAX: Final = 12
@@ -40,6 +42,9 @@ class Follower:
         self._clock.sleep_until(begun_s + capabilities.settle_s)
         needed = 1 if capabilities.instant else SAMPLES_IN_A_ROW
         matching, heartbeat = 0, baseline.heartbeat
+        # a short pulse must be seen three times before it is over, and never faster than the heartbeat moves
+        beat_s = capabilities.heartbeat_period_s or 1.0
+        poll_s = min(POLL_S, max(beat_s, command.duration_s / POLLS_WHILE_OBSERVED))
         while True:
             sample = self._try_read()
             if sample is not None:
@@ -54,7 +59,7 @@ class Follower:
                     return self._receipt(EvidenceLevel.OBSERVED, min(low, high), high, "in service")
             if self._clock.mono_s() - begun_s >= IN_SERVICE_S_MAX:
                 return None
-            self._clock.sleep_until(self._clock.mono_s() + POLL_S)
+            self._clock.sleep_until(self._clock.mono_s() + poll_s)
 
     def follow(self, row: Row, ends_mono_s: float | None = None) -> State:
         """Stay with an ACTIVE or RELEASING pulse until it is closed; its state when no more can be done.

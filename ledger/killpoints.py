@@ -77,6 +77,8 @@ class KillSwitch:
                 self._seen[kill] += 1
                 if self._seen[kill] == kill.occurrence:
                     _die(kill.action)
+        if point == STEP_ACKED:
+            self._step = None  # what is written next, a stop say, belongs to no step of this plan
 
     def _fits(self, kill: Kill) -> bool:
         if kill.step is None:

@@ -94,6 +94,11 @@ class Pulse(_Command):
         """What it moves at its reference, signed like the power."""
         return self.power_w * self.duration_s / 3600
 
+    @property
+    def energy_wh_max(self) -> float:
+        """The most that it can move."""
+        return abs(self.energy_wh)
+
     @field_validator("power_w")
     @classmethod
     def _moves_something(cls, value: float) -> float:
@@ -117,6 +122,12 @@ class Setpoint(_Command):
     on_silence: Literal["revert", "finish"] = "revert"
     """What a device without contact does: fall back at once, or carry on to ``ends_at_s``."""
 
+    @property
+    def energy_wh_max(self) -> float:
+        """The most that it can move, from its earliest start to its end."""
+        window_s = 0.0 if self.ends_at_s is None else DURATION_S_MAX
+        return abs(self.power_w) * window_s / 3600
+
     @model_validator(mode="after")
     def _ends(self) -> Setpoint:
         if self.ends_at_s is None:
@@ -133,6 +144,11 @@ class Release(_Command):
     kind: Literal["release"] = "release"
     cancels: str | None = None
     """The id of the command that it cancels, if it is meant for one."""
+
+    @property
+    def energy_wh_max(self) -> float:
+        """A release moves nothing by itself."""
+        return 0.0
 
 
 Command = Annotated[Pulse | Setpoint | Release, Field(discriminator="kind")]

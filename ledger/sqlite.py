@@ -46,6 +46,7 @@ def _named_statements() -> dict[str, str]:
 SQL: Final = _named_statements()
 """The statements of ``sql/sqlite.sql`` by name."""
 
+_UNSURE: Final = (State.UNCERTAIN, State.OPERATOR)
 _HELD: Final = (State.UNCERTAIN, State.OPERATOR, State.RELEASING)
 
 
@@ -242,6 +243,10 @@ class SqliteStore:
         reason = step.reason or row.reason
         if step.to is State.CLOSED:
             receipt = _closing(row, receipt, reason, step.zero, now)
+        elif step.to is State.UNCERTAIN and row.state is not step.to and receipt is None:
+            receipt = _possibly(row, now)
+        if event is Event.EVIDENCE_REACHED and row.state in _UNSURE:
+            receipt = None  # a late echo is evidence only: the interval stays
         if receipt is not None:
             self._run("store_receipt", RECEIPT.dump_json(receipt).decode(), row.fence)
         if step.to is not row.state:
@@ -289,6 +294,11 @@ class SqliteStore:
             with suppress(LedgerError):  # some errors have rolled back already; the first one is the news
                 self._db.execute("ROLLBACK")
             raise
+
+
+def _possibly(row: Row, now: Clock) -> Receipt:
+    """What is on the books of a command that may or may not have been carried out: nothing to all of it."""
+    return Receipt(None, EvidenceLevel.NONE, 0.0, row.command.energy_wh_max, row.attempt, now.wall_s())
 
 
 def _closing(row: Row, receipt: Receipt | None, reason: Reason | None, zero: bool, now: Clock) -> Receipt:

@@ -185,6 +185,8 @@ def _takeover(first: Store, second: Store, theirs: str, clock: ManualClock) -> N
     assert row is not None
     assert row.state is State.UNCERTAIN, "an INTENT whose owner is dead is UNCERTAIN"
     assert row.attempt == 1, "an adoption is not an attempt"
+    assert row.receipt is not None, "and what it may have delivered is on the books"
+    assert (row.receipt.wh_min, row.receipt.wh_max) == (0.0, 2_000.0), "nothing to all of it"
     _raises(
         StaleFence, lambda: second.evidence(sent.fence, Event.CANCEL, (), clock), "the dead worker's fence"
     )

@@ -210,12 +210,13 @@ class Tree:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("COVERAGE_", "PYTEST_")) and name != "PYTHONPYCACHEPREFIX"
+            if not name.startswith(("COVERAGE_", "PYTEST_")) and name != "PYTHONDONTWRITEBYTECODE"
         }
         environment |= {
             # Before site-packages, in the processes that a test starts too: an installed copy is no mutant.
             "PYTHONPATH": str(self.path),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            # Every write has a second of its own (see _write), so cached bytecode is never a mutant's.
+            "PYTHONPYCACHEPREFIX": str(self._scratch / "bytecode"),
             "TMPDIR": str(self._scratch),
         }
         options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--tb=short", f"--rootdir={self.path}"]
@@ -280,7 +281,7 @@ def judge(tree: Tree, mutant: Mutant, before: Baseline) -> Result:
         return Result(mutant, "not run", "the test skips itself here")
     limit_s = MUTANT_FLOOR_S + MUTANT_FACTOR * before.duration_s[mutant.test]
     with tree.mutated(mutant):
-        code, output = tree.pytest([mutant.test], limit_s)
+        code, output = tree.pytest(["-x", mutant.test], limit_s)
     match code:
         case pytest.ExitCode.TESTS_FAILED:
             return Result(mutant, "killed")

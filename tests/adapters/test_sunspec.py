@@ -59,6 +59,17 @@ def setpoint(
 # -- one pulse, one frame ------------------------------------------------------------------------------
 
 
+@pytest.mark.mutation(SUNSPEC, "* power < 0", "* power < -1e9")
+def test_a_reversal_goes_through_zero(unit: SunSpecActuator, clock: ManualClock) -> None:
+    """With a discharge in force, a charge is a stop and then a trigger; the same direction is one frame."""
+    write_all(unit, unit.plan(pulse(clock, power_w=1_000.0), unit.read()))
+    live = unit.read()
+    reversed_plan = unit.plan(pulse(clock, power_w=-1_000.0), live)
+    assert [step.role for step in reversed_plan] == [Role.STOP, Role.TRIGGER]
+    same_plan = unit.plan(pulse(clock, power_w=2_000.0), live)
+    assert [step.role for step in same_plan] == [Role.TRIGGER]
+
+
 @pytest.mark.mutation(
     SUNSPEC,
     "if self._profile.commit is Commit.BLOCK:\n            return (Step(Role.TRIGGER",

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,10 +64,8 @@ async def rig():
         child = await launcher.run("wait", ["probe", "wait"], {}, Path(sys.argv[1]), cold=cold, descriptors=[theirs])
         os.read(ready, 1)
         pids.append(child.pid)
-    if sys.argv[2] == "deaf":
-        pids.append((await launcher.run("exit", ["probe", "exit", "0"], {}, Path(sys.argv[1]))).pid)
     print(json.dumps([os.getsid(pids[0]), *pids]), flush=True)
-    sys.stdin.read()
+    sys.stdin.read()  # from here on it hears nothing
 
 asyncio.run(rig())
 """
@@ -321,12 +319,12 @@ def test_a_launcher_after_a_launcher_works(tmp_path: Path) -> None:
     "    except ValueError:\n        pass  #",
 )
 @pytest.mark.mutation("hil/launcher.py", "    finally:\n        _end(children)", "    finally:\n        pass")
-@pytest.mark.parametrize("how", ["listening", "deaf"])
+@pytest.mark.parametrize("how", ["idle", "deaf"])
 def test_when_the_rig_is_killed_everything_is_gone(how: str, tmp_path: Path) -> None:
     """A SIGKILL to the rig ends the launcher and all children, also when messages to the rig were left unread."""
     errors = (tmp_path / "rig.err").open("wb")
     rig = subprocess.Popen(
-        [sys.executable, "-c", RIG, str(tmp_path), how],
+        [sys.executable, "-c", RIG, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -337,9 +335,11 @@ def test_when_the_rig_is_killed_everything_is_gone(how: str, tmp_path: Path) -> 
     try:
         assert rig.stdout is not None
         pids = json.loads(rig.stdout.readline())
-        for pid in pids:
-            with suppress(ProcessLookupError):  # the short-lived one
-                watches.append(os.pidfd_open(pid))
+        watches += [os.pidfd_open(pid) for pid in pids]
+        if how == "deaf":
+            os.kill(pids[-1], signal.SIGKILL)
+            while Path(f"/proc/{pids[-1]}").exists():  # until the launcher has seen it, and tells the rig
+                os.sched_yield()
         rig.kill()
         rig.wait()
         assert [is_dead(watch, LIMIT_S) for watch in watches] == [True] * len(watches)
@@ -368,18 +368,34 @@ def test_a_launcher_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> None
     async def run() -> None:
         async with launched() as launcher:
             process = await waiting(launcher, tmp_path)
-            watch = os.dup(process.pidfd)
-            os.kill(os.getsid(process.pid), signal.SIGSTOP)
+            watch, pid = os.dup(process.pidfd), os.getsid(process.pid)
+            os.kill(pid, signal.SIGSTOP)
             unanswered = asyncio.create_task(launcher.run("x", ["probe", "exit", "0"], {}, tmp_path))
             await asyncio.sleep(0)
+            os.kill(pid, signal.SIGKILL)
+            for waits in (process.exited, unanswered):
+                with pytest.raises(LauncherGone, match="the launcher is gone"):
+                    await waits
+            assert await asyncio.to_thread(is_dead, watch, LIMIT_S)
+            os.close(watch)
+
+    asyncio.run(run())
+
+
+@pytest.mark.mutation(
+    "hil/launcher.py", "            raise LauncherGone(_GONE) from None\n", "            raise\n"
+)
+@pytest.mark.mutation("hil/launcher.py", "                            self._lost()\n", "")
+def test_after_the_launchers_death_nothing_is_started(tmp_path: Path) -> None:
+    """A launcher that died while nothing was asked of it is an error to who waits, and to who starts the next."""
+
+    async def run() -> None:
+        async with launched() as launcher:
+            process = await waiting(launcher, tmp_path)
             os.kill(os.getsid(process.pid), signal.SIGKILL)
             with pytest.raises(LauncherGone, match="the launcher is gone"):
                 await process.exited
             with pytest.raises(LauncherGone, match="the launcher is gone"):
-                await unanswered
-            with pytest.raises(LauncherGone, match="the launcher is gone"):
                 await launcher.run("y", ["probe", "exit", "0"], {}, tmp_path)
-            assert await asyncio.to_thread(is_dead, watch, LIMIT_S)
-            os.close(watch)
 
     asyncio.run(run())
