@@ -31,7 +31,7 @@ check: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 	$(BIN)/python tests/mutants.py --jobs $(JOBS)
@@ -59,6 +59,7 @@ setup-test:
 
 # $(call setup,NAME,REQUIREMENT): a .venv of this Python at this place, and REQUIREMENT installed in it, editable.
 # A .venv that another Python made, or that was moved or copied here, is rebuilt: its scripts point elsewhere.
+# Workers that start cold should not spend their time on compiling, whatever PYTHONDONTWRITEBYTECODE says.
 # The note .venv/.installed-NAME says for which pyproject.toml the installation was finished.
 define setup
 set -eu; \
@@ -80,5 +81,6 @@ if [ "$$(cat .venv/.installed-$(1) 2>/dev/null)" != "$$sum" ]; then \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(2)'; \
 	echo "$$sum" > .venv/.installed-$(1); \
 	if [ $(1) = test ]; then echo "$$sum" > .venv/.installed-run; fi; \
-fi
+fi; \
+$(BIN)/python -m compileall -q ledger adapters simulator hil
 endef

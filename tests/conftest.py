@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +18,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     Another distribution may own one of the names, and a wheel of ours may be installed beside the tree; then
     green tests would say nothing about the code that one looks at.
     """
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        if "xdist" not in sys.modules or "PYTEST_XDIST_WORKER" in os.environ:
+            del os.environ[name]  # what a test starts is not measured
     root = Path(session.config.rootpath).resolve()
     for name in PACKAGES:
         spec = find_spec(name)

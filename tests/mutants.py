@@ -60,6 +60,10 @@ NEVER_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".co
 """Anywhere. Above all no bytecode: Python takes it for current if the source's second and size agree."""
 
 
+_BYTECODE = frozenset({"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"})
+"""Left out for a copy: it caches bytecode beside its files, each of which has a second of its own (_write)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """One mark on one test function."""
@@ -210,13 +214,11 @@ class Tree:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("COVERAGE_", "PYTEST_")) and name != "PYTHONDONTWRITEBYTECODE"
+            if not name.startswith(("COVERAGE_", "PYTEST_")) and name not in _BYTECODE
         }
         environment |= {
             # Before site-packages, in the processes that a test starts too: an installed copy is no mutant.
             "PYTHONPATH": str(self.path),
-            # Every write has a second of its own (see _write), so cached bytecode is never a mutant's.
-            "PYTHONPYCACHEPREFIX": str(self._scratch / "bytecode"),
             "TMPDIR": str(self._scratch),
         }
         options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--tb=short", f"--rootdir={self.path}"]
