@@ -18,8 +18,6 @@ MBAP: Final = struct.Struct(">HHHB")
 LENGTH_MIN: Final = 2
 LENGTH_MAX: Final = 254
 """What the MBAP length field may say: unit and function code, up to unit and a full PDU."""
-TCP_BYTES_MAX: Final = 260
-"""The longest Modbus/TCP frame."""
 RTU_BYTES_MIN: Final = 4
 RTU_BYTES_MAX: Final = 256
 """Unit, a PDU of 1 to 253 bytes, CRC."""
@@ -70,8 +68,8 @@ class Framing(Protocol):
         """Silence that has to lie between two frames."""
 
     @property
-    def bytes_max(self) -> int:
-        """The longest frame."""
+    def frames_s(self) -> float:
+        """How long the longest request and reply take on the line."""
 
     def encode(self, pdu: bytes, unit: int, transaction: int) -> bytes:
         """The frame."""
@@ -88,7 +86,7 @@ class TcpFraming:
 
     numbered = True
     gap_s = 0.0
-    bytes_max = TCP_BYTES_MAX
+    frames_s = 0.0
 
     def encode(self, pdu: bytes, unit: int, transaction: int) -> bytes:
         return MBAP.pack(transaction, 0, len(pdu) + 1, unit) + pdu
@@ -109,11 +107,12 @@ class RtuFraming:
     """RTU, on a serial line or over TCP."""
 
     numbered = False
-    bytes_max = RTU_BYTES_MAX
 
     def __init__(self, baudrate: int | None = None) -> None:
-        """``baudrate`` stretches the gap on slow lines; None where there is a gateway that sees to it."""
-        self.gap_s: Final = max(GAP_S, CHARACTERS * BITS_MAX / baudrate) if baudrate else GAP_S
+        """``baudrate`` of the line; None where there is a gateway that sees to it."""
+        character_s = BITS_MAX / baudrate if baudrate else 0.0
+        self.gap_s: Final = max(GAP_S, CHARACTERS * character_s)
+        self.frames_s: Final = 2 * RTU_BYTES_MAX * character_s
 
     def encode(self, pdu: bytes, unit: int, transaction: int) -> bytes:
         frame = bytes((unit,)) + pdu

@@ -1,17 +1,22 @@
 """One Modbus frame at a time, and an honest word about what came of it.
 
-pymodbus frames and unframes; nothing of its client is used, because that one repeats an unanswered write
-three times by default and takes any reply with the right transaction id for an echo.  Here an exchange is
-one frame out and one reply in. A write is
+Nothing of pymodbus's client is used, because that one repeats an unanswered write three times by default and
+takes any reply with the right transaction id for an echo. Here an exchange is one frame out and one reply in.
+A write is
 
 * ``Confirmed`` if unit, function, address and count (FC06: the value) came back, under the transaction id
   of the request where the protocol has one;
 * ``Rejected`` if the unit answered with an exception that means "not done": 01, 02, 03, 06;
-* ``NotSent`` if no byte was handed to the system;
+* ``NotSent`` if no byte was handed to the system; on RTU also if something that nobody asked for was heard
+  before it;
 * ``Unknown`` for everything else: silence, a reset, 04, 05, 0A, 0B, a reply that does not fit.
 
 After anything but the first two, and after a read that failed, the wire is closed, and transaction ids go on
 counting on the next one: an old reply fits no new request. Nothing here reconnects by itself.
+
+RTU has no transaction ids: the late acknowledgement of a dead worker's write fits the same write of the next
+one. Only silence tells them apart. So a connection on RTU begins with listening until nothing was heard for as
+long as a reply may take, and since every doubt ends the connection, so does every doubt.
 """
 
 from __future__ import annotations
@@ -19,12 +24,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pymodbus.framer import FramerSocket
-from pymodbus.pdu import DecodePDU
-
+from adapters.framing import TCP, Framing, NotAFrame
 from adapters.wire import OpenWire, Wire, WireClosed
 from ledger import killpoints
-from ledger.errors import UnitFault, UnitSilent
+from ledger.errors import UnitFault, UnitSilent, UnitUnreachable
 from ledger.model import Confirmed, NotSent, Outcome, Rejected, Step, Unknown
 from ledger.ports import Clock
 
@@ -39,8 +42,8 @@ WRITE_REGISTERS_MAX: Final = 123
 NOT_DONE: Final = frozenset({1, 2, 3, 6})
 """Exceptions after which the request had no effect. 04 and the gateway's 0A and 0B promise no such thing."""
 
-ADU_BYTES_MAX: Final = 260
-"""The longest Modbus/TCP frame."""
+HEARD_MAX: Final = 64
+"""A late reply comes in a handful of pieces; a line that has spoken this often without a pause is in use."""
 
 REPLY_S: Final = 1.0
 """How long a direct TCP connection may take to answer."""
@@ -50,15 +53,27 @@ class _Doubt(Exception):
     """The exchange ended without a reply that can be trusted."""
 
 
+class _Unsent(_Doubt):
+    """It ended before the request was sent."""
+
+
 class Link:
     """The connection to one unit."""
 
-    def __init__(self, open_wire: OpenWire, unit: int, clock: Clock, reply_s: float = REPLY_S) -> None:
+    def __init__(
+        self,
+        open_wire: OpenWire,
+        unit: int,
+        clock: Clock,
+        reply_s: float = REPLY_S,
+        framing: Framing = TCP,
+    ) -> None:
+        """``reply_s`` is how long the unit may take, the time that the frames need on a serial line not counted."""
         self._open_wire = open_wire
         self._unit = unit
         self._clock = clock
-        self._reply_s = reply_s
-        self._framer = FramerSocket(DecodePDU(False))
+        self._reply_s = reply_s + framing.frames_s
+        self._framing = framing
         self._wire: Wire | None = None
         self._transaction = 0
         """Counts on over connections: a gateway may deliver an old reply on a new one."""
@@ -71,10 +86,15 @@ class Link:
         return self._wire is not None
 
     def connect(self) -> None:
-        """Open a new wire, the old one closed first. Raises :class:`~ledger.errors.UnitUnreachable`."""
+        """Open a new wire, the old one closed first. Raises :class:`~ledger.errors.UnitUnreachable`.
+
+        On RTU this returns once the line has been silent for as long as a reply may take.
+        """
         self.close()
         self._wire = self._open_wire()
         self.generation += 1
+        if not self._framing.numbered:
+            self._hush(self._wire)
 
     def close(self) -> None:
         """Close the wire; does nothing if it is closed."""
@@ -113,6 +133,9 @@ class Link:
         request, echo = _write_pdus(step)
         try:
             pdu = self._exchange(request, points=True)
+        except _Unsent as nothing:
+            self.close()
+            return NotSent(str(nothing))
         except _Doubt as doubt:
             self.close()
             return Unknown(str(doubt))
@@ -125,12 +148,42 @@ class Link:
             return Unknown(f"exception {pdu[1]:02d}")
         return Unknown("the reply does not fit the request")
 
+    # -- a line without transaction ids ----------------------------------------------------------------
+
+    def _hush(self, wire: Wire) -> None:
+        """Listen until every reply to an older request must have been heard.
+
+        Really waited, on a virtual clock too, which is charged with it: the line knows nothing of that clock.
+        """
+        try:
+            for _ in range(HEARD_MAX):
+                if not wire.receive(self._reply_s):
+                    self._clock.charge(self._reply_s, "quiet line")
+                    return
+            trouble = "the line is never silent: is there another master?"
+        except WireClosed as error:
+            trouble = f"the connection broke: {error}"
+        self.close()
+        raise UnitUnreachable(f"unit {self._unit}: nothing was sent, since {trouble}")
+
+    def _pause(self, wire: Wire) -> None:
+        """Keep the gap between two frames. Raises :class:`_Unsent` if the line is not silent in it."""
+        if not self._framing.gap_s:
+            return
+        try:
+            heard = wire.receive(self._framing.gap_s)
+        except WireClosed as error:
+            raise _Unsent(f"the connection broke: {error}") from None
+        if heard:
+            raise _Unsent("something that nobody asked for was on the line; nothing was sent")
+
     # -- one exchange ----------------------------------------------------------------------------------
 
     def _exchange(self, request: bytes, *, points: bool) -> bytes:
         assert self._wire is not None
-        self._transaction = self._transaction % 0xFFFF + 1
-        frame = self._framer.encode(request, self._unit, self._transaction)
+        self._transaction = self._transaction % 0xFFFF + 1 if self._framing.numbered else 0
+        frame = self._framing.encode(request, self._unit, self._transaction)
+        self._pause(self._wire)
         try:
             self._wire.send(frame)
             if points:
@@ -143,15 +196,17 @@ class Link:
         assert self._wire is not None
         deadline_s = self._clock.mono_s() + self._reply_s
         buffer = b""
-        while len(buffer) <= ADU_BYTES_MAX:
-            data = self._wait(deadline_s)
-            buffer += data
-            used, unit, transaction, pdu = self._framer.decode(buffer)
-            if used:
-                if unit != self._unit or transaction != self._transaction or used != len(buffer) or not pdu:
+        while True:
+            buffer += self._wait(deadline_s)
+            try:
+                adu = self._framing.reply(buffer)
+            except NotAFrame as error:
+                raise _Doubt(f"no Modbus frame came: {error}") from None
+            if adu is not None:
+                used, unit, transaction, pdu = adu
+                if unit != self._unit or transaction != self._transaction or used != len(buffer):
                     raise _Doubt(f"a reply for unit {unit}, transaction {transaction} came instead")
                 return pdu
-        raise _Doubt("more bytes than a frame can have, and no frame")
 
     def _wait(self, deadline_s: float) -> bytes:
         """The next bytes. Raises :class:`_Doubt` once nothing can come in time any more."""

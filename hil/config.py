@@ -82,15 +82,32 @@ class DeviceSection(_Section):
         return value
 
 
+QUIET_REPLY_S_MAX: Final = 2.0
+"""Silence on a serial line is really waited for, on a virtual clock too, and a run that rests for 5 s is stuck."""
+
+
 class LinkSection(_Section):
     """How the device is reached."""
 
+    transport: Literal["tcp", "rtu", "rtu-tcp", "tls"] = "tcp"
+    """Modbus/TCP, RTU on a serial line, RTU over TCP, or Modbus/TCP Security."""
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=5020, ge=0, le=65_535)
     """Where ``hil simulate`` serves; 0 lets the system choose. A run chooses its own ports."""
     unit: int = Field(default=1, ge=1, le=247)
     reply_s: float = Field(default=1.0, gt=0, le=60)
     """How long a reply may take."""
+
+    @field_validator("reply_s")
+    @classmethod
+    def _patient(cls, value: float, info: ValidationInfo) -> float:
+        transport = info.data.get("transport")
+        if transport in ("rtu", "rtu-tcp") and value > QUIET_REPLY_S_MAX:
+            raise ValueError(
+                f'with transport = "{transport}" each connection begins with a silence this long, really waited'
+                f" for; give at most {QUIET_REPLY_S_MAX:g}"
+            )
+        return value
 
 
 class ClockSection(_Section):
@@ -150,6 +167,29 @@ class SimulatorSection(_Section):
 
     journal: str | None = None
     """A SQLite file that keeps counters, journal and reserve over restarts; without it all is forgotten."""
+    line: str | None = Field(default=None, min_length=1)
+    """``rtu``: the serial port to serve on; without it a pseudo-terminal is made, and its name printed."""
+    baudrate: int = Field(default=9_600, ge=300, le=4_000_000)
+    parity: Literal["none", "even", "odd"] = "none"
+    stopbits: Literal[1, 2] = 1
+    certificate: str | None = None
+    """``tls``: PEM files of the server's certificate and key, and of the CA that vouches for clients; without
+    them a CA and certificates for a server, an operator and a viewer are made, and their folder printed."""
+    key: str | None = None
+    ca: str | None = Field(default=None, validate_default=True)
+    client_certificate: Literal["required", "optional"] = "required"
+    """``tls``: whether a client without one is refused, or may read."""
+
+    @field_validator("ca")
+    @classmethod
+    def _all(cls, value: str | None, info: ValidationInfo) -> str | None:
+        given = {"certificate": info.data.get("certificate"), "key": info.data.get("key"), "ca": value}
+        missing = [name for name, path in given.items() if path is None]
+        if missing and len(missing) < len(given):
+            raise ValueError(
+                f"certificate, key and ca go together, and {', '.join(missing)} is missing; give all three, or none"
+            )
+        return value
 
 
 class Config(_Section):

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from adapters import fake
+from adapters.framing import RtuFraming
 from adapters.registers import BASE_ADDRESSES
+from adapters.registry import Transport
+from hil.certificates import Authority
 from hil.config import Config
 from hil.launcher import Launcher, Process
+from hil.lines import LOOPBACK, PTY_BAUDRATE, LineWiring, StreamWiring, TlsWiring
 from hil.oracle import ControlMap, is_trigger
 from hil.scenarios.model import Need, Scenario, TapFault
 from hil.truth import SimulatorTruth, Truth, of_fake
@@ -74,12 +78,22 @@ def missing(scenario: Scenario, config: Config) -> str | None:
     return f"needs {', '.join(lacking)}, which this target does not offer; {where} does"
 
 
+SPOKEN: Final[dict[Transport, str]] = {
+    "tcp": "Modbus/TCP",
+    "rtu": "Modbus RTU",
+    "rtu-tcp": "Modbus RTU over TCP",
+    "tls": "Modbus/TCP Security",
+}
+"""What a transport is called."""
+
+
 def describe(config: Config) -> str:
     """The target in a few words, for reports."""
     device = config.device
     if config.target.kind == "fake":
         return f"fake actuator {device.serial}: SQLite, a pulse acts at once"
-    return f"simulator {device.serial}: SunSpec over Modbus/TCP, model 704, {config.target.commit}"
+    transport = SPOKEN[config.link.transport]
+    return f"simulator {device.serial}: SunSpec over {transport}, model 704, {config.target.commit}"
 
 
 class FakeRig:
@@ -161,21 +175,54 @@ class SimulatorRig:
             "serial": device.serial,
             "journal": str(self._folder / "device.sqlite"),
             "unit": self._config.link.unit,
+            "transport": self._config.link.transport,
         }
-        port = await self._serve(settings)
+        wiring, port = await self._wire(settings)
         self._truth = SimulatorTruth(
             port, self._config.link.unit, device.stored_wh, device.round_trip_efficiency, BASE_ADDRESSES[0]
         )
         control = self.control = self._truth.control_map()
         self._tap = Tap(
-            ("127.0.0.1", port),
+            wiring,
             self._time,
             self._time.mono_s,
             self._record,
             lambda pdu: is_trigger(pdu, control, enabled=False),
         )
 
-    async def _serve(self, settings: dict[str, object]) -> int:
+    async def _wire(self, settings: dict[str, object]) -> tuple[StreamWiring | LineWiring, int]:
+        """Start the simulator; how the tap reaches it, and the port of its truth.
+
+        Keys lie with the clock, not in the row's folder: they are no evidence, and are gone with the row.
+        """
+        match self._config.link.transport:
+            case "rtu":
+                line = LineWiring()
+                settings |= {"line": line.device.name, "baudrate": PTY_BAUDRATE}
+                try:
+                    port, _ = await self._serve(settings)
+                except BaseException:
+                    await line.close()
+                    raise
+                return line, port
+            case "rtu-tcp":
+                port, tested = await self._serve(settings)
+                return StreamWiring((LOOPBACK, tested), RtuFraming()), port
+            case "tls":
+                authority = Authority(self._clock_folder / "certificates")
+                shown = authority.server()
+                settings |= {
+                    "certificate": str(shown.certificate),
+                    "key": str(shown.key),
+                    "ca": str(authority.ca),
+                }
+                port, tested = await self._serve(settings)
+                return TlsWiring((LOOPBACK, tested), authority), port
+            case "tcp":
+                port, tested = await self._serve(settings)
+                return StreamWiring((LOOPBACK, tested)), port
+
+    async def _serve(self, settings: dict[str, object]) -> tuple[int, int]:
         ready, theirs = os.pipe()
         os.set_blocking(ready, False)
         try:
@@ -197,15 +244,15 @@ class SimulatorRig:
         if not said:
             reason = (self._folder / "simulator.err").read_text(encoding="utf-8").strip().splitlines()
             raise HilError(f"the simulator did not start: {reason[-1] if reason else 'it said nothing'}")
-        return int(said)
+        port, tested = said.split()
+        return int(port), int(tested)
 
     async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
         assert self._tap is not None
         link = await self._tap.link(name, faults)
         target = {
             "adapter": "sunspec",
-            "host": "127.0.0.1",
-            "port": link.port,
+            **link.target,
             "unit": self._config.link.unit,
             "reply_s": self._config.link.reply_s,
             "commit": self._config.target.commit,

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hil.clock import ClockPage, RealClock
-from simulator import Battery, Device, SimulatorServer
+from simulator import Battery, Device, SerialServer, ServerTls, SimulatorServer
 
 READY_DESCRIPTOR: Final = 3
-"""Where a rig expects the port number, once the port is open."""
+"""Where a rig expects two port numbers, once all is open: of plain Modbus/TCP, for whoever wants the truth, and
+of the wire under test. They are the same for plain Modbus/TCP; on a serial line the second is 0."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,16 +30,26 @@ def main(arguments: Sequence[str]) -> int:
         journal_path=Path(settings["journal"]),
         powered_off_at_s=settings.get("powered_off_at_s"),
     )
-    asyncio.run(_serve(device, settings["unit"], real_time=not virtual))
+    asyncio.run(_serve(device, settings, real_time=not virtual))
     return 0
 
 
-async def _serve(device: Device, unit: int, *, real_time: bool) -> None:
-    server = SimulatorServer({unit: device}, real_time=real_time)
-    port = await server.start()
-    os.write(READY_DESCRIPTOR, str(port).encode())
+async def _serve(device: Device, settings: dict[str, Any], *, real_time: bool) -> None:
+    units = {settings["unit"]: device}
+    plain = SimulatorServer(units, real_time=real_time)
+    port = tested = await plain.start()
+    match settings.get("transport", "tcp"):
+        case "rtu":
+            await SerialServer(units, settings["line"], baudrate=settings["baudrate"]).start()
+            tested = 0
+        case "rtu-tcp":
+            tested = await SimulatorServer(units, framing="rtu").start()
+        case "tls":
+            certificate, key, ca = (Path(settings[name]) for name in ("certificate", "key", "ca"))
+            tested = await SimulatorServer(units, tls=ServerTls(certificate, key, ca)).start()
+    os.write(READY_DESCRIPTOR, f"{port} {tested}".encode())
     os.close(READY_DESCRIPTOR)
-    await server.serve_forever()
+    await plain.serve_forever()
 
 
 if __name__ == "__main__":

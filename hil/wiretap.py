@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import select
-import struct
 from collections.abc import Callable, Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from hil.launcher import Process
+from hil.lines import LineWiring, Seen, Side, StreamSide, StreamWiring
 from hil.scenarios.model import TapFault
 from hil.virtualtime import LOOP_TURNS, VirtualTime
 
 WRITE_FUNCTIONS: Final = frozenset({5, 6, 15, 16, 22, 23})
-MBAP: Final = struct.Struct(">HHHB")
-LENGTH_MAX: Final = 254
-"""What the MBAP length field may say: unit and PDU."""
 DEVICE_S_MAX: Final = 2.0
 """Real seconds within which a device behind the tap answers; after that the request counts as unanswered."""
 
@@ -42,7 +39,9 @@ class Frame:
     unit: int
     pdu: bytes
     fate: str
-    """``forwarded``, ``withheld`` (a reply kept from the worker), or ``dropped``."""
+    """``forwarded``, ``delayed``, ``withheld`` (a reply kept from the worker), or ``dropped``."""
+    rtu: bool = False
+    """Without a header: there is no transaction id."""
 
     @property
     def function(self) -> int:
@@ -54,13 +53,6 @@ class Frame:
         return self.to_device and self.function in WRITE_FUNCTIONS
 
 
-class _Patient(asyncio.StreamReader):
-    """A connection that ends by a reset is read to its end: what came before the reset was sent."""
-
-    def set_exception(self, exc: Exception) -> None:
-        self.feed_eof()
-
-
 class TapLink:
     """One worker's wire."""
 
@@ -69,19 +61,21 @@ class TapLink:
         self.faults = faults
         self.victim: Process | None = None
         """Whom a kill fault kills."""
+        self.target: dict[str, Any] = {}
+        """How a worker reaches it: keys of a :class:`~adapters.registry.SunSpecTarget`."""
         self.port = 0
+        """Where it listens; 0 on a serial line."""
         self.connections = 0
         self.seen = {"trigger": 0, "write": 0}
         self.busy: set[asyncio.Task[None]] = set()
-        self.idle: dict[asyncio.StreamWriter, bool] = {}
-        """For each connection: whether the tap waits for its next request."""
+        self.drained = False
 
-    def fault(self, action: str, counts_as: Collection[str]) -> bool:
-        """Whether ``action`` is due at the exchange under way, which ``counts_as`` trigger, write or neither."""
-        return any(
-            fault.action == action and fault.at in counts_as and fault.nth == self.seen[fault.at]
-            for fault in self.faults
-        )
+    def fault(self, action: str, counts_as: Collection[str]) -> TapFault | None:
+        """The fault that is due at the exchange under way, which ``counts_as`` trigger, write or neither."""
+        for fault in self.faults:
+            if fault.action == action and fault.at in counts_as and fault.nth == self.seen[fault.at]:
+                return fault
+        return None
 
 
 class Tap:
@@ -89,162 +83,206 @@ class Tap:
 
     def __init__(
         self,
-        device: tuple[str, int],
+        device: tuple[str, int] | StreamWiring | LineWiring,
         time: VirtualTime | None,
         now_s: Callable[[], float],
         record: Callable[[Frame], None],
         is_trigger: Callable[[bytes], bool],
     ) -> None:
-        """``is_trigger`` tells from a request's PDU whether it starts the action."""
+        """``device`` is how it is reached; an address means Modbus/TCP.
+
+        ``is_trigger`` tells from a request's PDU whether it starts the action.
+        """
         self._is_trigger = is_trigger
-        self._device = device
+        self._wiring = StreamWiring(device) if isinstance(device, tuple) else device
         self._time = time
         self._now_s = now_s
         self._record = record
         self._servers: list[asyncio.Server] = []
         self._links: list[TapLink] = []
+        self._idle: dict[int, bool] = {}
+        """For each worker's side that is open, by descriptor: whether the tap waits for its next request."""
+        self._line: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
         self.frames: list[Frame] = []
         if time is not None:
             time.quiet.append(self._quiet)
 
     def _quiet(self) -> bool:
         """Whether nothing that a worker has sent waits to be read, connections to be accepted included."""
-        if not all(idle for link in self._links for idle in link.idle.values()):
+        if not all(self._idle.values()):
             return False
-        sockets = [listener for server in self._servers for listener in server.sockets]
-        sockets += [writer.get_extra_info("socket") for link in self._links for writer in link.idle]
-        return not select.select(sockets, [], [], 0)[0]
+        listening = [listener.fileno() for server in self._servers for listener in server.sockets]
+        return not select.select([*listening, *self._idle], [], [], 0)[0]
 
     async def link(self, name: str, faults: tuple[TapFault, ...] = ()) -> TapLink:
-        """Open a wire for one worker."""
+        """Open a wire for one worker. On a serial line it is the same one for all, one after the other."""
         link = TapLink(name, faults)
+        if isinstance(self._wiring, LineWiring):
+            link.connections = 1
+            link.target = self._wiring.target()
+            if self._line is None:
+                self._line = asyncio.create_task(self._serve_line(self._wiring))
+        else:
+            await self._listen(link, self._wiring)
+        self._links.append(link)
+        return link
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _listen(self, link: TapLink, wiring: StreamWiring) -> None:
+        async def serve(worker: StreamSide) -> None:
             task = asyncio.current_task()
             assert task is not None
             link.busy.add(task)
             try:
-                await self._serve(link, reader, writer)
+                await self._serve(link, worker, wiring)
             except asyncio.CancelledError:
                 pass  # the tap is stopped; asyncio would log it as an error
             finally:
                 link.busy.discard(task)
 
-        server = await asyncio.get_running_loop().create_server(
-            lambda: asyncio.StreamReaderProtocol(_Patient(), serve), "127.0.0.1", 0
-        )
+        server = await wiring.listen(serve)
         link.port = server.sockets[0].getsockname()[1]
+        link.target = wiring.target(link.port)
         self._servers.append(server)
-        self._links.append(link)
-        return link
 
     async def drained(self, link: TapLink) -> None:
         """Wait until everything that a dead worker had sent is through, a connection that waits included."""
-        for _ in range(LOOP_TURNS):
-            await asyncio.sleep(0)
-        while link.busy:
+        line = self._wiring.workers if isinstance(self._wiring, LineWiring) else None
+        while True:
+            if line is not None:
+                line.look()
+            for _ in range(LOOP_TURNS):
+                await asyncio.sleep(0)
+            if not link.busy:
+                break
             await asyncio.wait(set(link.busy))
+        link.drained = True
+        if line is not None:
+            line.frames.forget()  # half a frame of the dead is no beginning of the next one's
 
     async def stop(self) -> None:
         for server in self._servers:
             server.close()
-        for link in self._links:
-            for task in list(link.busy):
-                task.cancel()
-            await asyncio.gather(*link.busy, return_exceptions=True)
+        tasks = [task for link in self._links for task in link.busy]
+        tasks += [*self._late, *([self._line] if self._line is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(self._wiring, LineWiring):
+            await self._wiring.close()
 
-    # -- one connection --------------------------------------------------------------------------------
+    # -- one connection, or the line -------------------------------------------------------------------
 
-    async def _serve(self, link: TapLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, link: TapLink, worker: StreamSide, wiring: StreamWiring) -> None:
         link.connections += 1
         number = link.connections
-        link.idle[writer] = False
-        device_writer: asyncio.StreamWriter | None = None
+        self._idle[worker.descriptor] = False
+        device: StreamSide | None = None
         try:
-            device_reader, device_writer = await asyncio.open_connection(*self._device)
-            while (request := await self._next_request(link, reader, writer)) is not None:
-                with self._time.frame() if self._time else nullcontext():
-                    if not await self._exchange(link, number, request, writer, device_reader, device_writer):
-                        return
+            device = await wiring.connect(worker)
+            while (request := await self._next_request(worker)) is not None:
+                if not await self._exchange(link, number, request, worker, device):
+                    return
         except OSError:
             pass  # either side went away: so does the other
         finally:
-            del link.idle[writer]
-            for side in (writer, device_writer):
+            del self._idle[worker.descriptor]
+            for side in (worker, device):
                 if side is not None:
-                    side.close()
-                    with suppress(OSError):
-                        await side.wait_closed()
+                    await side.close()
 
-    async def _next_request(
-        self, link: TapLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bytes | None:
-        link.idle[writer] = True
+    async def _serve_line(self, line: LineWiring) -> None:
+        """Until stopped: the line outlives its workers, and an exchange that came to nothing."""
+        while (request := await self._next_request(line.workers)) is not None:
+            line.device.forget()
+            link = self._speaker()
+            exchange = asyncio.create_task(self._on_line(link, request, line))
+            link.busy.add(exchange)
+            try:
+                await exchange
+            finally:
+                link.busy.discard(exchange)
+
+    async def _on_line(self, link: TapLink, request: Seen, line: LineWiring) -> None:
+        await self._exchange(link, 1, request, line.workers, line.device)
+
+    def _speaker(self) -> TapLink:
+        """Whose request is on the line: only one worker has it open, the first who is not gone."""
+        return next((link for link in self._links if not link.drained), self._links[-1])
+
+    async def _next_request(self, worker: Side) -> Seen | None:
+        self._idle[worker.descriptor] = True
         try:
-            return await _read_adu(reader)
+            return await worker.frames.next()
         finally:
-            link.idle[writer] = False
+            self._idle[worker.descriptor] = False
 
-    async def _exchange(
-        self,
-        link: TapLink,
-        number: int,
-        request: bytes,
-        writer: asyncio.StreamWriter,
-        device_reader: asyncio.StreamReader,
-        device_writer: asyncio.StreamWriter,
-    ) -> bool:
-        """Carry one request and its reply; False once the device does not answer."""
-        is_write = request[7] in WRITE_FUNCTIONS
-        counts_as = ["write"] if is_write else []
-        if is_write and self._is_trigger(request[7:]):
-            counts_as.append("trigger")
-        for kind in counts_as:
-            link.seen[kind] += 1
-        if link.fault("kill_at_request", counts_as):
-            await self._kill(link)
-            self._note(link, number, request, True, "dropped")
-            return False
-        self._note(link, number, request, True, "forwarded")
-        device_writer.write(request)
-        await device_writer.drain()
-        try:
-            async with asyncio.timeout(DEVICE_S_MAX):
-                reply = await _read_adu(device_reader)
-        except TimeoutError:
-            return False
-        if reply is None:
-            return False
+    async def _exchange(self, link: TapLink, number: int, request: Seen, worker: Side, device: Side) -> bool:
+        """Carry one request and its reply, while the clock stands; False once the device does not answer."""
+        with self._time.frame() if self._time else nullcontext():
+            is_write = request.pdu[0] in WRITE_FUNCTIONS
+            counts_as = ["write"] if is_write else []
+            if is_write and self._is_trigger(request.pdu):
+                counts_as.append("trigger")
+            for kind in counts_as:
+                link.seen[kind] += 1
+            if link.fault("kill_at_request", counts_as):
+                await self._kill(link)
+                self._note(link, number, request, True, "dropped")
+                return False
+            self._note(link, number, request, True, "forwarded")
+            await device.write(request.raw)
+            try:
+                async with asyncio.timeout(DEVICE_S_MAX):
+                    reply = await device.frames.next()
+            except TimeoutError:
+                return False
+            if reply is None:
+                return False
+            await self._answer(link, number, reply, worker, counts_as)
+            return True
+
+    async def _answer(
+        self, link: TapLink, number: int, reply: Seen, worker: Side, counts_as: Collection[str]
+    ) -> None:
         killed = link.fault("kill_at_reply", counts_as)
         if killed:
             await self._kill(link)
-        withheld = killed or link.fault("withhold_reply", counts_as)
-        self._note(link, number, reply, False, "withheld" if withheld else "forwarded")
-        if not withheld:
-            writer.write(reply)
+        delayed = link.fault("delay_reply", counts_as)
+        if killed or link.fault("withhold_reply", counts_as):
+            self._note(link, number, reply, False, "withheld")
+        elif delayed:
+            self._note(link, number, reply, False, "delayed")
+            late = asyncio.create_task(self._later(delayed.delay_s, worker, reply))
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
+        else:
+            self._note(link, number, reply, False, "forwarded")
             with suppress(OSError):  # a dead worker does not read; what it sent before still counts
-                await writer.drain()
-        return True
+                await worker.write(reply.raw)
+
+    async def _later(self, delay_s: float, worker: Side, reply: Seen) -> None:
+        """Not a frame inside the tap, for which the clock would stand: nobody knows that it will come."""
+        await asyncio.sleep(delay_s)
+        with suppress(OSError):
+            await worker.write(reply.raw)
 
     async def _kill(self, link: TapLink) -> None:
         if link.victim is not None:
             link.victim.kill()
             await link.victim.dead()
 
-    def _note(self, link: TapLink, number: int, adu: bytes, to_device: bool, fate: str) -> None:
-        transaction, _, _, unit = MBAP.unpack_from(adu)
-        frame = Frame(link.name, number, to_device, self._now_s(), transaction, unit, adu[7:], fate)
+    def _note(self, link: TapLink, number: int, seen: Seen, to_device: bool, fate: str) -> None:
+        frame = Frame(
+            link.name,
+            number,
+            to_device,
+            self._now_s(),
+            seen.transaction,
+            seen.unit,
+            seen.pdu,
+            fate,
+            rtu=not self._wiring.framing.numbered,
+        )
         self.frames.append(frame)
         self._record(frame)
-
-
-async def _read_adu(reader: asyncio.StreamReader) -> bytes | None:
-    """One Modbus/TCP frame; None at the end of the stream, or where it is not Modbus any more."""
-    try:
-        head = await reader.readexactly(6)
-        _, protocol, length = struct.unpack(">HHH", head)
-        if protocol != 0 or not 2 <= length <= LENGTH_MAX:
-            return None
-        return head + await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

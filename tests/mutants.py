@@ -21,7 +21,10 @@ collected.
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import io
+import json
 import os
 import re
 import select
@@ -31,12 +34,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -59,6 +64,14 @@ NOT_COPIED = (
 NEVER_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".coverage*")
 """Anywhere. Above all no bytecode: Python takes it for current if the source's second and size agree."""
 
+
+WARM = "--warm"
+HEAVY = (
+    *("asyncio", "hypothesis", "hypothesis.strategies", "pydantic", "pymodbus.client", "pymodbus.server"),
+    *("pymodbus.framer", "rich.console", "rich.table", "serial", "sqlite3", "sunspec2.mb", "typer", "apsw"),
+    *("cryptography.x509", "_pytest.assertion.rewrite", "_pytest.junitxml"),
+)
+"""What tests and code import that no mutation touches."""
 
 _BYTECODE = frozenset({"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"})
 """Left out for a copy: it caches bytecode beside its files, each of which has a second of its own (_write)."""
@@ -183,6 +196,7 @@ class Tree:
         self.path = place.resolve() / "tree"
         self._scratch = place.resolve()
         self._source_mtime_s = int(time.time())
+        self._warm = Warm()
         omitted = {str(root / name) for name in NOT_COPIED}
 
         def ignore(folder: str, names: list[str]) -> set[str]:
@@ -222,27 +236,96 @@ class Tree:
             "TMPDIR": str(self._scratch),
         }
         options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--tb=short", f"--rootdir={self.path}"]
-        with tempfile.TemporaryFile(dir=self._scratch) as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *options, *arguments],
-                cwd=self.path,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            watch = os.pidfd_open(process.pid)
-            try:
-                ended, _, _ = select.select([watch], [], [], limit_s)
-            finally:
-                os.close(watch)
-                # Not yet reaped, so the group's number cannot have been given to another.
-                os.killpg(process.pid, signal.SIGKILL)
-                code = process.wait()
-            output.seek(0)
-            text = output.read().decode(errors="replace")
-        return (code if ended else None), text
+        options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]  # it is warm
+        output = self._scratch / "output"
+        request = {
+            "folder": str(self.path),
+            "environment": environment,
+            "arguments": [*options, *arguments],
+            "output": str(output),
+        }
+        code = self._warm.run(request, limit_s)
+        return code, output.read_bytes().decode(errors="replace")
+
+    def close(self) -> None:
+        self._warm.close()
+
+
+class Warm:
+    """A process that has imported what costs time and is never mutated, and forks for each run of pytest."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, WARM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, request: Mapping[str, object], limit_s: float) -> int | None:
+        """Exit code of pytest; ``None`` if it took longer. Whatever it started in its group dies with it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        pid = int(self._process.stdout.readline())
+        watch = os.pidfd_open(pid)
+        try:
+            ended, _, _ = select.select([watch], [], [], limit_s)
+        finally:
+            os.close(watch)
+            # Not yet reaped, so the group's number cannot have been given to another.
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            print("reap", file=self._process.stdin, flush=True)
+            code = int(self._process.stdout.readline())
+        return code if ended else None
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def serve_warm() -> None:
+    """Inside the warm process: fork on request, and reap when told."""
+    for name in HEAVY:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            _run_in_child(request)
+        with suppress(PermissionError, ProcessLookupError):
+            os.setpgid(pid, pid)  # both do it: whoever comes first
+        print(pid, flush=True)
+        sys.stdin.readline()
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _run_in_child(request: dict[str, Any]) -> None:
+    code = 70
+    try:
+        os.setpgid(0, 0)
+        output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for old, new in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(old, new)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        sys.dont_write_bytecode = False
+        sys.path[0] = request["folder"]
+        sys.argv = ["pytest", *request["arguments"]]
+        code = int(pytest.main(request["arguments"]))
+    except BaseException:  # as an interpreter would, at the end of its program
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def baseline(tree: Tree, tests: Sequence[str]) -> Baseline:
@@ -331,6 +414,8 @@ def run(root: Path, mutants: Sequence[Mutant], jobs: int) -> list[Result]:
             finally:
                 # After Ctrl-C only those that run already are waited for.
                 pool.shutdown(cancel_futures=True)
+                while not trees.empty():
+                    trees.get().close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -367,4 +452,7 @@ def _tail(output: str, lines: int = 25) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == [WARM]:
+        serve_warm()
+    else:
+        sys.exit(main())

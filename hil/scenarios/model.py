@@ -37,11 +37,14 @@ class Retry(StrEnum):
 class TapFault:
     """What the tap does to one write exchange of a wire."""
 
-    action: Literal["withhold_reply", "kill_at_request", "kill_at_reply"]
+    action: Literal["withhold_reply", "delay_reply", "kill_at_request", "kill_at_reply"]
     """Kills happen before the frame is passed on; the victim is dead before anything else happens."""
     at: Literal["trigger", "write"] = "trigger"
     """Which exchanges count: those that start the action, or all that write."""
     nth: int = 1
+    delay_s: float = 0.0
+    """``delay_reply``: real seconds, since a wire knows nothing of a virtual clock. On a serial line the reply then
+    comes to whoever is on it."""
 
 
 @dataclass(frozen=True, slots=True)

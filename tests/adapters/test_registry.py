@@ -107,7 +107,7 @@ def test_a_sunspec_target_opens_with_its_profile(clock: ManualClock) -> None:
     assert (capabilities.flight_time_s, capabilities.settle_s) == (15.0, 20.0)
 
 
-@pytest.mark.mutation(REGISTRY, ", clock, target.reply_s)", ", clock)")
+@pytest.mark.mutation(REGISTRY, ", clock, target.reply_s, framing)", ", clock, framing=framing)")
 def test_the_reply_time_reaches_the_link(clock: ManualClock) -> None:
     """A unit that does not answer is given up after the target's reply time, on the clock."""
     device = ScriptedDevice(silent)

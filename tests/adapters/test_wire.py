@@ -18,7 +18,11 @@ def closed_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.mark.mutation("adapters/wire.py", "raise UnitUnreachable(", "raise ValueError(")
+@pytest.mark.mutation(
+    "adapters/wire.py",
+    'raise UnitUnreachable(\n                f"{host}:{port}: no connection',
+    'raise ValueError(\n                f"{host}:{port}: no connection',
+)
 def test_nobody_there_is_unreachable_and_says_where() -> None:
     """A refused connection is UnitUnreachable, names host and port, and says that nothing was sent."""
     port = closed_port()

@@ -30,13 +30,13 @@ from tests.simulator.simkit import ManualClock
 
 @pytest.mark.mutation(
     "hil/wiretap.py",
-    "            writer.write(reply)\n",
-    "            writer.write(reply[:2] + bytes(2) + reply[4:7] + reply[7:].upper())\n",
+    "                await worker.write(reply.raw)\n",
+    "                await worker.write(reply.raw[:2] + bytes(2) + reply.raw[4:7] + reply.pdu.upper())\n",
 )
 @pytest.mark.mutation(
     "hil/wiretap.py",
-    "device_writer.write(request)",
-    "device_writer.write(request[:6] + bytes((1,)) + request[7:])",
+    "device.write(request.raw)",
+    "device.write(request.raw[:6] + bytes((1,)) + request.pdu)",
 )
 def test_frames_pass_byte_for_byte_in_both_directions() -> None:
     """What a worker sends reaches the device unchanged, and so does the reply, whatever lies in them."""
@@ -152,8 +152,8 @@ def test_every_frame_is_on_record() -> None:
 )
 @pytest.mark.mutation(
     "hil/wiretap.py",
-    "        except TimeoutError:\n            return False",
-    "        except TimeoutError:\n            await asyncio.Event().wait()",
+    "            except TimeoutError:\n                return False",
+    "            except TimeoutError:\n                await asyncio.Event().wait()",
 )
 def test_a_silent_device_holds_the_clock_for_a_while_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
@@ -181,8 +181,8 @@ def test_a_silent_device_holds_the_clock_for_a_while_and_not_for_ever(
 
 @pytest.mark.mutation(
     "hil/wiretap.py",
-    "        if reply is None:\n            return False\n",
-    "        if reply is None:\n            reply = request\n",
+    "            if reply is None:\n                return False\n",
+    "            if reply is None:\n                reply = request\n",
 )
 @pytest.mark.parametrize("last_words", [b"", adu(TRIGGER_REPLY, protocol=1), adu(TRIGGER_REPLY)[:9]])
 def test_a_device_that_hangs_up_ends_the_connection(last_words: bytes) -> None:
@@ -222,9 +222,11 @@ def test_a_device_that_is_not_there_ends_the_connection() -> None:
     asyncio.run(asyncio.wait_for(run(), LIMIT_S))
 
 
-@pytest.mark.mutation("hil/wiretap.py", "if protocol != 0 or not", "if not")
-@pytest.mark.mutation("hil/wiretap.py", "or not 2 <= length <= LENGTH_MAX:", "or not 2 <= length:")
-@pytest.mark.mutation("hil/wiretap.py", "not 2 <= length <=", "not 1 <= length <=")
+@pytest.mark.mutation("adapters/framing.py", "if protocol != 0 or not", "if not")
+@pytest.mark.mutation(
+    "adapters/framing.py", "or not LENGTH_MIN <= length <= LENGTH_MAX:", "or not LENGTH_MIN <= length:"
+)
+@pytest.mark.mutation("adapters/framing.py", "LENGTH_MIN: Final = 2", "LENGTH_MIN: Final = 1")
 @pytest.mark.parametrize("head", ["0001 0001 0006", "0001 0000 0001", "0001 0000 00ff"])
 def test_what_is_no_modbus_ends_the_connection(head: str, caplog: pytest.LogCaptureFixture) -> None:
     """A protocol other than 0, or a length that no frame has, ends the connection, and the device sees nothing."""
@@ -246,7 +248,9 @@ def test_what_is_no_modbus_ends_the_connection(head: str, caplog: pytest.LogCapt
     "            time.quiet.append(self._quiet)\n",
     "            time.quiet.append(lambda: True)\n",
 )
-@pytest.mark.mutation("hil/wiretap.py", "return not select.select(sockets, [], [], 0)[0]", "return True")
+@pytest.mark.mutation(
+    "hil/wiretap.py", "return not select.select([*listening, *self._idle], [], [], 0)[0]", "return True"
+)
 def test_bytes_that_wait_at_the_tap_are_not_settled() -> None:
     """A connection to be accepted and bytes to be read keep the wire unsettled until they are answered."""
 
@@ -271,7 +275,7 @@ def test_bytes_that_wait_at_the_tap_are_not_settled() -> None:
 
 @pytest.mark.mutation(
     "hil/wiretap.py",
-    "        if not all(idle for link in self._links for idle in link.idle.values()):\n            return False\n",
+    "        if not all(self._idle.values()):\n            return False\n",
     "",
 )
 def test_a_request_under_way_is_not_settled() -> None:

@@ -114,7 +114,7 @@ class TestContract:
         ]
         assert len(device.entries()) == 2
 
-    @pytest.mark.mutation("simulator/server.py", "data = self._unread + data", "pass")
+    @pytest.mark.mutation("simulator/handler.py", "data = self._unread + data", "pass")
     def test_a_request_may_arrive_byte_by_byte(self, port: int) -> None:
         """And a segment may end inside the next one."""
         with wire(port) as connection:
@@ -127,7 +127,7 @@ class TestContract:
             assert connection.receive() == (2, 1, SUNS)
 
     @pytest.mark.mutation(
-        "simulator/server.py",
+        "simulator/handler.py",
         "return _exception(function, ExcCodes.GATEWAY_NO_RESPONSE)",
         "return _exception(function, ExcCodes.DEVICE_FAILURE)",
     )
@@ -161,9 +161,9 @@ class TestContract:
         ],
         ids=str,
     )
-    @pytest.mark.mutation("simulator/server.py", "if not 1 <= count <= READ_COUNT_MAX:", "if False:")
+    @pytest.mark.mutation("simulator/handler.py", "if not 1 <= count <= READ_COUNT_MAX:", "if False:")
     @pytest.mark.mutation(
-        "simulator/server.py",
+        "simulator/handler.py",
         "if not 1 <= count <= WRITE_COUNT_MAX or size != 2 * count or len(pdu) != 6 + size:",
         "if not 1 <= count <= WRITE_COUNT_MAX:",
     )
@@ -187,8 +187,8 @@ class TestContract:
         ],
         ids=["protocol", "length-0", "length-1", "length-255", "length-65535", "http"],
     )
-    @pytest.mark.mutation("simulator/server.py", "if protocol or not", "if not")
-    @pytest.mark.mutation("simulator/server.py", "not _LENGTH_MIN <= length <= _LENGTH_MAX", "not length")
+    @pytest.mark.mutation("simulator/handler.py", "if protocol or not", "if not")
+    @pytest.mark.mutation("simulator/handler.py", "not LENGTH_MIN <= length <= LENGTH_MAX", "not length")
     def test_what_is_not_modbus_ends_the_connection(self, port: int, garbage: bytes) -> None:
         """After the replies already due. Works around: the connection hangs, and never answers again."""
         with wire(port) as connection:
@@ -214,7 +214,7 @@ class TestContract:
         assert capfd.readouterr().err == ""
 
     @pytest.mark.mutation(
-        "simulator/server.py",
+        "simulator/handler.py",
         "            return _exception(function, ExcCodes.DEVICE_FAILURE)\n",
         "            raise\n",
     )
@@ -234,7 +234,7 @@ class TestContract:
         assert [r.levelname for r in caplog.records] == ["ERROR"]
 
     @pytest.mark.mutation(
-        "simulator/server.py",
+        "simulator/handler.py",
         '    raise RuntimeError("a register action awaited")',
         "    return None",
     )
@@ -341,9 +341,7 @@ class TestServer:
 
         asyncio.run(serve())
 
-    @pytest.mark.mutation(
-        "simulator/server.py", "                    device.settle()\n", "                    pass\n"
-    )
+    @pytest.mark.mutation("simulator/stamp.py", "                device.settle()\n", "                pass\n")
     def test_in_real_time_a_reversion_is_journalled_without_a_request(
         self, device: Device, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -356,7 +354,7 @@ class TestServer:
             settled.set()
 
         monkeypatch.setattr(device, "settle", settle)
-        monkeypatch.setattr("simulator.server.STAMP_EVERY_S", 0.0)
+        monkeypatch.setattr("simulator.stamp.STAMP_EVERY_S", 0.0)
 
         async def wait() -> None:
             server = SimulatorServer({1: device}, real_time=True)

@@ -1,0 +1,158 @@
+"""The RTU face of one or more devices: a serial port, or the far end of a pseudo-terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tty
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import serial
+from pymodbus.simulator.simcore import SimCore
+
+from adapters.wire import PARITIES, Parity
+from simulator.device import Device
+from simulator.handler import Answers, RtuConversation, sim_devices
+from simulator.stamp import stamp
+
+UNIT_MAX: Final = 247
+"""Above lie reserved addresses; 0 is for everybody (Modbus over serial line V1.02, 2.2)."""
+
+_CHUNK: Final = 4096
+UNSENT_BYTES_MAX: Final = 16 * 256
+"""Answers to who does not listen are lost beyond this, as on a wire."""
+
+_log = logging.getLogger(__name__)
+
+
+class SerialServer:
+    """Serves ``devices``, by unit id, on one serial line.
+
+    ``port`` names a serial port, which is then this server's alone. None makes a pseudo-terminal; :attr:`port`
+    names its near end once :meth:`start` has returned, and who opens that end is on the line.
+    ``real_time`` is as for :class:`~simulator.server.SimulatorServer`. Raises ``ValueError`` for a unit id
+    outside 1..247, or for no device at all.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[int, Device],
+        port: str | None = None,
+        *,
+        baudrate: int = 9600,
+        parity: Parity = "none",
+        stopbits: int = 1,
+        real_time: bool = False,
+    ) -> None:
+        if not devices:
+            raise ValueError("a server needs at least one device")
+        if wrong := sorted(unit for unit in devices if not 1 <= unit <= UNIT_MAX):
+            raise ValueError(f"unit ids on a serial line must be within 1..{UNIT_MAX}, not {wrong}")
+        self._devices: Final = dict(devices)
+        self.port = port
+        self._baudrate, self._parity, self._stopbits = baudrate, parity, stopbits
+        self._real_time: Final = real_time
+        self._serial: serial.Serial | None = None
+        self._ends: tuple[int, ...] = ()
+        self._descriptor = -1
+        self._unsent = b""
+        self._stamping: asyncio.Task[None] | None = None
+        self.closed: asyncio.Future[None] | None = None
+        """Done when the line is gone, while it serves."""
+
+    async def start(self) -> str:
+        """Listen, and return the name of the port. Raises ``OSError`` if it cannot be had."""
+        if self._descriptor >= 0:
+            raise RuntimeError("the server is running already")
+        if self.port is None:
+            ours, theirs = os.openpty()
+            self._ends = (ours, theirs)  # theirs stays open: a client that leaves does not hang up the line
+            tty.setraw(theirs)
+            os.set_blocking(ours, False)
+            self._descriptor, self.port = ours, os.ttyname(theirs)
+        else:
+            self._serial = serial.Serial(
+                self.port,
+                self._baudrate,
+                parity=PARITIES[self._parity],
+                stopbits=self._stopbits,
+                timeout=0,
+                exclusive=True,
+            )
+            self._descriptor = self._serial.fileno()
+        loop = asyncio.get_running_loop()
+        self._conversation = RtuConversation(Answers(SimCore(sim_devices(self._devices))), loop.time)
+        self.closed = loop.create_future()
+        loop.add_reader(self._descriptor, self._readable)
+        if self._real_time:
+            self._stamping = asyncio.create_task(stamp(self._devices.values()))
+        return self.port
+
+    async def stop(self) -> None:
+        """Give the line back. The devices stay on."""
+        stamping, self._stamping = self._stamping, None
+        if stamping is not None:
+            stamping.cancel()
+            with suppress(asyncio.CancelledError):
+                await stamping
+        self._release()
+
+    async def serve_forever(self) -> None:
+        """Serve until the line is gone, or until cancelled; starts first if need be."""
+        if self.closed is None:
+            await self.start()
+        assert self.closed is not None
+        try:
+            await asyncio.shield(self.closed)
+        finally:
+            await self.stop()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            _log.error("serial port %s is gone: %s", self.port, error)
+            data = b""
+        if not data:
+            self._release()
+            return
+        answer, _ = self._conversation.hear(data)
+        if answer and len(self._unsent) <= UNSENT_BYTES_MAX:
+            self._unsent += answer
+            self._send()
+
+    def _send(self) -> None:
+        """As much as the line takes now; the rest when it takes more."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._unsent = self._unsent[os.write(self._descriptor, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            _log.error("serial port %s is gone: %s", self.port, error)
+            self._release()
+            return
+        if self._unsent:
+            loop.add_writer(self._descriptor, self._send)
+        else:
+            loop.remove_writer(self._descriptor)
+
+    def _release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(descriptor)
+        loop.remove_writer(descriptor)
+        if self._serial is not None:
+            self._serial.close()
+        for end in self._ends:
+            os.close(end)
+        self._serial, self._ends, self._unsent = None, (), b""
+        if self.closed is not None and not self.closed.done():
+            self.closed.set_result(None)
