@@ -10,7 +10,9 @@ import hashlib
 import json
 import platform
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, Final
@@ -100,6 +102,32 @@ class RunFolder:
                 "source_sha256": results["source_sha256"],
             },
         )
+
+
+class RowBooks:
+    """What one row has to write, kept until its turn: rows may run side by side, and their events do not mix."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._kept: list[Callable[[], None]] = []
+
+    def event(self, at_s: float, what: str, **fields: Any) -> None:
+        """As :meth:`RunFolder.event`."""
+        self._kept.append(partial(self._folder.event, at_s, what, **fields))
+
+    def frame(self, row: str, frame: Frame, wall_s: float) -> None:
+        """As :meth:`RunFolder.frame`."""
+        self._kept.append(partial(self._folder.frame, row, frame, wall_s))
+
+    def diagnose(self, what: str, **fields: Any) -> None:
+        """As :meth:`RunFolder.diagnose`."""
+        self._kept.append(partial(self._folder.diagnose, what, **fields))
+
+    def write(self) -> None:
+        """It is this row's turn."""
+        for write in self._kept:
+            write()
+        self._kept.clear()
 
 
 def copy_ledger(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hil.config import Config
-from hil.evidence import RunFolder, copy_ledger
+from hil.evidence import RowBooks, RunFolder, copy_ledger
 from hil.launcher import Launcher
 from hil.oracle import POLL_S, TIMER_MARGIN, Facts, Judgement, expected_pulses, judge, triggers
 from hil.rig import FakeRig, Rig, SimulatorRig, missing
@@ -26,6 +27,8 @@ from ledger.model import Pulse
 from ledger.ports import Row
 from ledger.sqlite import SqliteStore
 
+SIDE_BY_SIDE = 3
+"""Rows that run at once: a row is mostly one process waiting for another."""
 EXPIRES = timedelta(days=1)
 """After the clock's start; no scenario is about expiry unless it says so."""
 
@@ -63,7 +66,7 @@ class RowResult:
 
 
 class Runner:
-    """Runs rows one after another on one target."""
+    """Runs rows on one target, each on a device, a clock and a folder of its own."""
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
         self._config = config
@@ -76,16 +79,29 @@ class Runner:
         started: Callable[[Scenario, Worker], None],
         done: Callable[[RowResult], None],
     ) -> None:
-        """Run the rows; ``started`` and ``done`` are told as it goes."""
-        await self._launcher.start()
-        try:
-            for scenario, worker in rows:
+        """Run the rows, a few side by side; ``done`` is told of them in their order, and so are the books."""
+        gate = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def one(scenario: Scenario, worker: Worker, books: RowBooks) -> RowResult:
+            async with gate:
                 started(scenario, worker)
-                done(await self._row(scenario, worker))
+                return await self._row(scenario, worker, books)
+
+        await self._launcher.start()
+        all_books = [RowBooks(self._folder) for _ in rows]
+        tasks = [asyncio.create_task(one(*row, books)) for row, books in zip(rows, all_books, strict=True)]
+        try:
+            for task, books in zip(tasks, all_books, strict=True):
+                result = await task
+                books.write()
+                done(result)
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._launcher.stop()
 
-    async def _row(self, scenario: Scenario, worker: Worker) -> RowResult:
+    async def _row(self, scenario: Scenario, worker: Worker, books: RowBooks) -> RowResult:
         begun_s = real.monotonic()
         expected = scenario.expected[worker]
         lacking = missing(scenario, self._config)
@@ -93,10 +109,10 @@ class Runner:
             judgement = Judgement("blocked", {}, (lacking,))
         else:
             try:
-                judgement = await self._run_one(scenario, worker, expected)
+                judgement = await self._run_one(scenario, worker, expected, books)
             except HilError as error:
                 judgement = Judgement("error", {}, (str(error),))
-        self._folder.event(0.0, "verdict", row=f"{scenario.name}.{worker}", verdict=judgement.verdict)
+        books.event(0.0, "verdict", row=f"{scenario.name}.{worker}", verdict=judgement.verdict)
         return RowResult(
             scenario.name,
             worker,
@@ -115,13 +131,13 @@ class Runner:
         lost = device.round_trip_efficiency if energy_wh > 0 else 1.0
         return device.stored_wh - energy_wh / lost
 
-    async def _run_one(self, scenario: Scenario, worker: Worker, expected: Expected) -> Judgement:
+    async def _run_one(
+        self, scenario: Scenario, worker: Worker, expected: Expected, books: RowBooks
+    ) -> Judgement:
         folder = self._folder.row(scenario.name, worker)
         clock_folder = Path(tempfile.mkdtemp(prefix="hil-"))
         time = VirtualTime(clock_folder, self._config.clock.start.timestamp())
-        row = _RowRun(
-            self._config, self._folder, self._launcher, scenario, worker, folder, clock_folder, time
-        )
+        row = _RowRun(self._config, books, self._launcher, scenario, worker, folder, clock_folder, time)
         await time.start()
         try:
             facts = await row.run()
@@ -137,7 +153,7 @@ class _RowRun:
     def __init__(
         self,
         config: Config,
-        books: RunFolder,
+        books: RowBooks,
         launcher: Launcher,
         scenario: Scenario,
         worker: Worker,

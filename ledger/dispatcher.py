@@ -100,8 +100,7 @@ class Dispatcher:
         Raises :class:`~ledger.errors.InvalidCommand` or :class:`~ledger.errors.CommandRefused` for a command
         that is new and cannot be carried out: nothing is recorded then.
         """
-        if not self._incarnation:
-            raise HilError("the device was not read yet; boot() comes first")
+        self._last_sample()  # without boot() there is none, and nothing is claimed
         known = self._store.row(command.id)
         if known is None:
             self._admit(command)
