@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from ledger.errors import CommandRefused, UnitUnreachable
+from ledger.errors import CommandRefused, UnitError, UnitFault, UnitSilent, UnitUnreachable
 from ledger.model import (
     Capabilities,
     Command,
@@ -33,6 +33,11 @@ from ledger.model import (
 from ledger.ports import Clock
 from ledger.reconcile import counter_wh
 
+APPLICATION_ID: Final = 0x48494C46
+"""Marks the file as a fake actuator ("HILF"): nothing else is opened, or converted."""
+
+_HEADER: Final = b"SQLite format 3\x00"
+
 ADDRESS: Final = 0
 """The fake's one write block: power (int32, W), duration (uint32, s)."""
 
@@ -47,6 +52,8 @@ CREATE TABLE applications (
 ) STRICT;
 """
 _ILLEGAL_VALUE: Final = 3
+BUSY_TIMEOUT_S: Final = 5.0
+"""How long to wait for another user of the file; a transaction here takes well under a millisecond of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +73,14 @@ class FakeActuator:
         self._clock = clock
         if not self._path.is_file():
             raise UnitUnreachable(f"{self._path}: there is no fake actuator here; create one first")
-        self._db = _connect(self._path)
-        with self._transaction():
-            (self._power_w_max,) = self._db.execute("SELECT power_w_max FROM device").fetchone()
+        _check_file(self._path)
+        with _translated(self._path):
+            self._db = _connect(self._path)
+        try:
+            (self._power_w_max,) = self._device("power_w_max")
+        except BaseException:
+            self._db.close()
+            raise
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,16 +97,13 @@ class FakeActuator:
         )
 
     def identify(self) -> Identity:
-        with self._transaction():
-            (serial,) = self._db.execute("SELECT serial FROM device").fetchone()
+        (serial,) = self._device("serial")
         return Identity("battery-hil", "fake actuator", "1", serial)
 
     def read(self) -> Sample:
-        with self._transaction():
-            row = self._db.execute(
-                "SELECT serial, capacity_wh, reserve_wh, stored_wh, discharged_wh, charged_wh, clock_offset_s"
-                " FROM device"
-            ).fetchone()
+        row = self._device(
+            "serial, capacity_wh, reserve_wh, stored_wh, discharged_wh, charged_wh, clock_offset_s"
+        )
         serial, capacity_wh, reserve_wh, stored_wh, discharged_wh, charged_wh, offset_s = row
         now_s, wall_s = self._clock.mono_s(), self._clock.wall_s()
 
@@ -181,6 +190,14 @@ class FakeActuator:
     def close(self) -> None:
         self._db.close()
 
+    def _device(self, columns: str) -> tuple[Any, ...]:
+        """Its one row. Raises :class:`~ledger.errors.UnitFault`, :class:`~ledger.errors.UnitSilent`."""
+        with _translated(self._path), self._transaction():
+            row: tuple[Any, ...] | None = self._db.execute(f"SELECT {columns} FROM device").fetchone()
+        if row is None:
+            raise UnitFault(f"{self._path}: this fake actuator holds no device; create another one")
+        return row
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
@@ -208,7 +225,10 @@ def create(
 
     ``clock_offset_s`` shifts the time stamps of its reports: negative is stale, positive in the future.
     """
-    db = _connect(Path(path))
+    place = Path(path)
+    if place.exists() and place.stat().st_size > 0:
+        raise UnitFault(f"{place}: there is a file already; it was not changed: give another path")
+    db = _connect(place, new=True)
     db.executescript(_SCHEMA)
     db.execute(
         "INSERT INTO device VALUES (1, ?, ?, ?, ?, ?, ?, 0, 0, ?)",
@@ -236,9 +256,38 @@ def applications(path: str | os.PathLike[str]) -> tuple[Application, ...]:
     return tuple(Application(*row) for row in rows)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _check_file(path: Path) -> None:
+    """Judge a file by its header alone, so that looking at it cannot change it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise UnitUnreachable(
+            f"{path}: cannot be read ({error.strerror}); give the path of a fake actuator"
+        ) from None
+    if not header.startswith(_HEADER) or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise UnitFault(f"{path}: is not a fake actuator; it was not changed: give another path")
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """What SQLite says, as what a unit does: locked is silent, anything else is a fault."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        kind: type[UnitError] = UnitSilent if busy else UnitFault
+        why = f"another process kept it locked for {BUSY_TIMEOUT_S:g} s; try again" if busy else str(error)
+        raise kind(f"{path}: fake actuator: {why}") from error
+
+
+def _connect(path: Path, *, new: bool = False) -> sqlite3.Connection:
     """WAL and FULL, read back: the fake forgets an application no more easily than a real battery would."""
-    db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+    if new:
+        db.execute(
+            f"PRAGMA application_id = {APPLICATION_ID}"
+        )  # before WAL, so that it is in the file itself
     mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     db.execute("PRAGMA synchronous = FULL")
     if (mode, db.execute("PRAGMA synchronous").fetchone()[0]) != ("wal", 2):

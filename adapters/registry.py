@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+)
 
+from adapters import plugins
 from ledger.ports import Actuator, Clock
 
 if TYPE_CHECKING:
     from adapters.framing import Framing
+    from adapters.link import Link
     from adapters.wire import OpenWire
 
 Transport = Literal["tcp", "rtu", "rtu-tcp", "tls"]
@@ -55,10 +66,9 @@ class FakeTarget(_Target):
     path: Path
 
 
-class SunSpecTarget(_Target):
-    """A SunSpec unit on Modbus/TCP, on a serial line, on a serial line behind a gateway, or inside TLS."""
+class ModbusTarget(_Target):
+    """A unit on Modbus/TCP, on a serial line, on a serial line behind a gateway, or inside TLS."""
 
-    adapter: Literal["sunspec"] = "sunspec"
     transport: Transport = "tcp"
     host: str | None = Field(default=None, min_length=1, validate_default=True)
     port: int | None = Field(default=None, ge=1, le=65535, validate_default=True)
@@ -76,10 +86,6 @@ class SunSpecTarget(_Target):
     """``tls``: what the unit's certificate names, if that is not ``host``."""
     unit: int = Field(default=1, ge=1, le=247)
     reply_s: float = Field(default=1.0, gt=0, le=60)
-    commit: Literal["block", "enable_last"] = "block"
-    mailbox: bool = False
-    flight_time_s: float = Field(default=5.0, ge=0, le=600)
-    settle_s: float = Field(default=0.0, ge=0, le=600)
 
     @field_validator(
         *("host", "port", "device", "baudrate", "parity", "stopbits", "ca", "cert", "key", "server_name")
@@ -99,19 +105,62 @@ class SunSpecTarget(_Target):
         return value
 
 
-Target = Annotated[FakeTarget | SunSpecTarget, Field(discriminator="adapter")]
+class SunSpecTarget(ModbusTarget):
+    """A SunSpec unit: its own map says where its registers lie."""
 
-TARGET: TypeAdapter[FakeTarget | SunSpecTarget] = TypeAdapter(Target)
+    adapter: Literal["sunspec"] = "sunspec"
+    commit: Literal["block", "enable_last"] = "block"
+    mailbox: bool = False
+    flight_time_s: float = Field(default=5.0, ge=0, le=600)
+    settle_s: float = Field(default=0.0, ge=0, le=600)
+
+
+class PluginTarget(ModbusTarget):
+    """A unit behind an adapter that is named: ``profile``, an entry point, ``module:Class``, ``./file.py:Class``."""
+
+    adapter: str
+    profile: str | None = None
+    """Path of a profile, which ends in ``.toml``, or the name of one that ships; default the class's ``PROFILE``."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Laid over the profile's ``options``; for the adapter alone."""
+
+    @field_validator("adapter")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        return plugins.check_name(value)
+
+
+def _tag(document: Any) -> str:
+    """Which kind of target a document means; whoever names no adapter is told so as a plug-in's target."""
+    name = document.get("adapter") if isinstance(document, dict) else getattr(document, "adapter", None)
+    return name if name in ("fake", "sunspec") else "target"
+
+
+AnyTarget = FakeTarget | SunSpecTarget | PluginTarget
+
+Target = Annotated[
+    Annotated[FakeTarget, Tag("fake")]
+    | Annotated[SunSpecTarget, Tag("sunspec")]
+    | Annotated[PluginTarget, Tag("target")],
+    Discriminator(_tag),
+]
+
+TARGET: TypeAdapter[AnyTarget] = TypeAdapter(Target)
 """The JSON form of a target, as workers under test are given it."""
 
 
-def open_actuator(target: FakeTarget | SunSpecTarget, clock: Clock) -> Actuator:
-    """The adapter for a target. Raises :class:`~ledger.errors.UnitUnreachable` where there is none."""
+def open_actuator(target: AnyTarget, clock: Clock) -> Actuator:
+    """The adapter for a target.
+
+    Raises :class:`~ledger.errors.UnitUnreachable` where there is none, and
+    :class:`~ledger.errors.HilError` for an adapter or a profile that cannot be used.
+    """
     if isinstance(target, FakeTarget):
         from adapters.fake import FakeActuator
 
         return FakeActuator(target.path, clock)
-    from adapters.link import Link
+    if isinstance(target, PluginTarget):
+        return _open_plugin(target, clock)
     from adapters.sunspec import Commit, Profile, SunSpecActuator
 
     profile = Profile(
@@ -120,12 +169,26 @@ def open_actuator(target: FakeTarget | SunSpecTarget, clock: Clock) -> Actuator:
         flight_time_s=target.flight_time_s,
         settle_s=target.settle_s,
     )
+    return SunSpecActuator(_link(target, clock), clock, profile)
+
+
+def _open_plugin(target: PluginTarget, clock: Clock) -> Actuator:
+    """Class and profile first: nothing is opened for an adapter that cannot be used."""
+    factory = plugins.find_adapter(target.adapter)
+    profile = plugins.profile_of(target.adapter, factory, target.profile)
+    profile = profile.model_copy(update={"options": {**profile.options, **target.options}})
+    return plugins.make(target.adapter, factory, _link(target, clock), clock, profile)
+
+
+def _link(target: ModbusTarget, clock: Clock) -> Link:
+    """The link to a target's unit; nothing is opened yet."""
+    from adapters.link import Link
+
     open_wire, framing = _transport(target)
-    link = Link(open_wire, target.unit, clock, target.reply_s, framing)
-    return SunSpecActuator(link, clock, profile)
+    return Link(open_wire, target.unit, clock, target.reply_s, framing)
 
 
-def _transport(target: SunSpecTarget) -> tuple[OpenWire, Framing]:
+def _transport(target: ModbusTarget) -> tuple[OpenWire, Framing]:
     """How a target's wire is opened, and what is spoken on it."""
     from adapters.framing import TCP, RtuFraming
     from adapters.wire import SerialWire, TcpWire, TlsWire, client_tls

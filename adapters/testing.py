@@ -5,18 +5,21 @@
     report = exercise_actuator(lambda: MyActuator(...), clock)
 
 The device behind it must be in its default mode, take remote commands, and be allowed to move a little energy:
-one pulse of ``power_w`` for ``duration_s``. ``AssertionError`` names the rule that was broken. A capability
-that is claimed is tested; one that is not is listed, and nothing is skipped silently.
+one pulse of ``power_w`` for ``duration_s``, and as much back where it can charge. ``AssertionError`` names the
+rule that was broken. A capability that is claimed is tested; one that is not is listed, and nothing is skipped
+silently.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Final
 
 from ledger.errors import CommandRefused
 from ledger.model import (
+    DURATION_S_MAX,
     Capabilities,
     Confirmed,
     Evidence,
@@ -73,15 +76,27 @@ def exercise_actuator(
     *,
     power_w: float = 1_000.0,
     duration_s: float = 60.0,
+    frames: Callable[[], int] | None = None,
 ) -> Report:
-    """Hold an actuator to its contract. Moves energy: one pulse, and one that is stopped at once."""
+    """Hold an actuator to its contract. Moves energy: a pulse each way, and one that is stopped at once.
+
+    ``frames`` says how many write frames have reached the device: with it, a step is held to be one frame.
+    """
     actuator = open_actuator()
     checked: list[str] = []
     try:
         checked += _identity(actuator)
         checked += _reading(actuator, clock)
-        for check in (_planning, _refusing, _pulse, _stopping):
+        for check in (_planning, _rounding, _refusing):
             checked += check(actuator, clock, power_w, duration_s)
+        checked += _pulse(actuator, clock, power_w, duration_s, frames)
+        if actuator.capabilities.power_w_min < 0:
+            charge_w = max(-power_w, actuator.capabilities.power_w_min)
+            _pulse(actuator, clock, charge_w, duration_s, frames)
+            checked += ["charge"]
+        checked += _stopping(actuator, clock, power_w, duration_s, frames)
+        if frames is not None:
+            checked += ["one frame a step"]
         checked += _closed(actuator, power_w, duration_s, clock)
     finally:
         actuator.close()
@@ -158,13 +173,34 @@ def _check_order(steps: tuple[Step, ...], sample: Sample) -> None:
         assert all(0 <= value <= 0xFFFF for value in step.values), "its values are registers"
 
 
+def _rounding(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+    """What lies between two steps of a register is cut, never rounded up."""
+    capabilities, sample = actuator.capabilities, actuator.read()
+    if capabilities.token:
+        return []  # the token names the command, so that no two of them have equal frames
+    power_w -= math.fmod(power_w, capabilities.power_w_step)
+    duration_s -= math.fmod(duration_s, capabilities.timer_s_step)
+    for signed_w in (power_w, -power_w) if -power_w >= capabilities.power_w_min else (power_w,):
+        more_w = math.copysign(abs(signed_w) + 0.6 * capabilities.power_w_step, signed_w)
+        longer_s = duration_s + 0.6 * capabilities.timer_s_step
+        exact = actuator.plan(_command(clock, signed_w, duration_s), sample)
+        assert exact == actuator.plan(_command(clock, more_w, duration_s), sample), "power goes toward zero"
+        assert exact == actuator.plan(_command(clock, signed_w, longer_s), sample), "durations go down"
+    return ["rounding"]
+
+
 def _refusing(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
     capabilities, sample = actuator.capabilities, actuator.read()
     too_much = capabilities.power_w_max * 2 + 1
+    below = min(capabilities.power_w_min * 2 - 1, -power_w)
+    too_long_s = capabilities.timer_s_max + capabilities.timer_s_step
     commands = {
         "a power beyond its limit": _command(clock, too_much, duration_s),
+        "a charge beyond its limit": _command(clock, below, duration_s),
         "a duration that its timer cannot hold": _command(clock, power_w, 0.4),
     }
+    if 0 < too_long_s <= DURATION_S_MAX:  # no command is longer
+        commands["a duration beyond its timer"] = _command(clock, power_w, too_long_s)
     for what, command in commands.items():
         refusal = _refusal(actuator, command, sample)
         assert refusal is not None, f"plan() refuses {what}"
@@ -180,16 +216,24 @@ def _refusal(actuator: Actuator, command: Pulse, sample: Sample) -> str | None:
     return None
 
 
-def _pulse(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+def _pulse(
+    actuator: Actuator, clock: Clock, power_w: float, duration_s: float, frames: Callable[[], int] | None
+) -> list[str]:
     capabilities = actuator.capabilities
     command, baseline = _command(clock, power_w, duration_s), actuator.read()
-    _write_all(actuator, actuator.plan(command, baseline))
+    _write_all(actuator, actuator.plan(command, baseline), frames)
     clock.sleep_until(clock.mono_s() + capabilities.settle_s)
     running = actuator.attribute(actuator.read(), command)
     if not capabilities.instant:
         assert running.read_back is True, "what was written is read back"
         assert running.power_matches is True, "and the power follows it"
         assert running.default_mode is False, "and the device is not in its default mode"
+    if capabilities.token:
+        other = command.model_copy(update={"id": "another"})
+        assert running.token_matches is True, "a token that is claimed is read back"
+        assert actuator.attribute(actuator.read(), other).token_matches is False, (
+            "and is not another command's"
+        )
     if capabilities.remaining_time:
         left_s = actuator.read().remaining_s.value
         assert left_s is not None, "a remaining time that is claimed is read"
@@ -206,7 +250,9 @@ def _pulse(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) 
     return ["pulse", "evidence", "end"]
 
 
-def _stopping(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+def _stopping(
+    actuator: Actuator, clock: Clock, power_w: float, duration_s: float, frames: Callable[[], int] | None
+) -> list[str]:
     capabilities = actuator.capabilities
     if capabilities.instant:
         return []
@@ -220,18 +266,18 @@ def _stopping(actuator: Actuator, clock: Clock, power_w: float, duration_s: floa
         ends_at_s=clock.wall_s() + 2 * duration_s,
         silence_s=duration_s,
     )
-    _write_all(actuator, actuator.plan(command, saved))
+    _write_all(actuator, actuator.plan(command, saved), frames)
     live = actuator.read()
     keepalive = actuator.keepalive(command, live)
     assert (keepalive is not None) == capabilities.reversion, "a live set-point with a timer is kept alive"
     if keepalive is not None:
         assert keepalive.role is Role.TIMER, "by a frame that touches the timer only"
-        _write_all(actuator, (keepalive,))
+        _write_all(actuator, (keepalive,), frames)
         assert actuator.attribute(actuator.read(), command).read_back, "which leaves the set-point alone"
     for _ in range(2):  # a stop may have to be repeated
         steps = actuator.stop(saved, actuator.read())
         assert all(step.role is Role.STOP for step in steps), "a stop only stops"
-        _write_all(actuator, steps)
+        _write_all(actuator, steps, frames)
         clock.sleep_until(clock.mono_s() + capabilities.settle_s)
         _assert_ended(actuator.attribute(actuator.read(), command), "a stop ends it")
     return ["set-point", "keep-alive", "stop"]
@@ -252,10 +298,13 @@ def _closed(actuator: Actuator, power_w: float, duration_s: float, clock: Clock)
     return ["closed wire"]
 
 
-def _write_all(actuator: Actuator, steps: tuple[Step, ...]) -> None:
+def _write_all(actuator: Actuator, steps: tuple[Step, ...], frames: Callable[[], int] | None) -> None:
     for step in steps:
+        before = frames() if frames else 0
         outcome: Outcome = actuator.write(step)
         assert isinstance(outcome, Confirmed), f"{step.role} frame at {step.address}: {outcome}"
+        sent = frames() - before if frames else 1
+        assert sent == 1, f"a step is one frame, not {sent}"
 
 
 def _assert_ended(evidence: Evidence, what: str) -> None:

@@ -53,9 +53,9 @@ class TcpWire:
     def __init__(self, host: str, port: int) -> None:
         try:
             self._socket = socket.create_connection((host, port), timeout=CONNECT_S_MAX)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a host name that IDNA cannot encode is no OSError
             raise UnitUnreachable(
-                f"{host}:{port}: no connection ({error.strerror or error}); nothing was sent:"
+                f"{host}:{port}: no connection ({_reason(error)}); nothing was sent:"
                 " check address, port, and that the unit is on"
             ) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

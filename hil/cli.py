@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import traceback
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from hil import config as configs
 from hil import doctor as checks
-from hil import report, serve
-from hil.evidence import SCHEMA, RunFolder, source_digest
+from hil import new_adapter, report, serve
+from hil.console import PatientConsole, print_patiently, wide_console
+from hil.evidence import SCHEMA, FolderTaken, RunFolder, source_digest
 from hil.exits import ABORTED, BAD_INPUT, FAILED, FAULT, OK, UNREACHABLE, exit_code, strongest
 from hil.rig import describe
 from hil.runner import RowResult, Runner, aborted
 from hil.scenarios import SUITES, Scenario, suite
 from hil.scenarios.model import WORKERS, Worker
+from hil.stopping import Stop, stopping
 from ledger.errors import HilError
 
 app = typer.Typer(
@@ -36,17 +39,6 @@ ConfigArgument = Annotated[
 ]
 
 
-TABLE_COLUMNS: Final = 104
-"""The matrix is this wide; a narrower terminal wraps it, a file or pipe gets it whole."""
-
-
-def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr)
-    if console.width < TABLE_COLUMNS:
-        console.width = TABLE_COLUMNS
-    return console
-
-
 class Usage(HilError):
     """A wrong command line; nothing was started."""
 
@@ -54,12 +46,19 @@ class Usage(HilError):
 
 
 def main() -> None:
-    """Entry point: every expected error is one line and an exit code."""
+    """Entry point: every expected error is one line and an exit code, any other a traceback and 70."""
     try:
         app()
     except HilError as error:
         print(f"hil: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        print("hil: stopped", file=sys.stderr)
+        sys.exit(ABORTED)
+    except Exception:
+        traceback.print_exc()
+        print("hil: this is a fault of the kit; please report what stands above", file=sys.stderr)
+        sys.exit(FAULT)
 
 
 @app.command()
@@ -77,14 +76,43 @@ def run(
 ) -> None:
     """Run scenarios: kill real workers at chosen points, give the command again, count what the device did."""
     checks.refuse_clashing_packages()
+    if config is not None and Path(config).is_dir():
+        raise Usage(f"{config}: is a folder, not a config; give the path of a TOML file in it")
     settings, name, digest = configs.load(config)
     scenarios = _chosen(suite_name, scenario)
     rows = [(s, w) for s in scenarios for w in _workers(worker)]
     started = datetime.now(UTC)
-    folder = RunFolder(out or _default_folder(suite_name, started))
-    console = _console(stderr=as_json)
+    with stopping() as stop:
+        found = _run_into(
+            _run_folder(out, suite_name, started),
+            settings,
+            (name, digest),
+            started,
+            rows,
+            stop,
+            suite_name=suite_name,
+            as_json=as_json,
+        )
+    raise typer.Exit(_exit(found))
+
+
+def _run_into(
+    folder: RunFolder,
+    settings: configs.Config,
+    origin: tuple[str, str],
+    started: datetime,
+    rows: list[tuple[Scenario, Worker]],
+    stop: Stop,
+    *,
+    suite_name: str,
+    as_json: bool,
+) -> dict[str, int]:
+    """Run and write everything down; how many rows had which verdict."""
+    name, digest = origin
+    scenarios = tuple(dict.fromkeys(scenario for scenario, _ in rows))
+    console = wide_console(stderr=as_json)
     console.print(f"{name}: {describe(settings)}", highlight=False, soft_wrap=True)
-    results = _run_rows(Runner(settings, folder), rows, console)
+    results = _run_rows(Runner(settings, folder), rows, console, stop)
     found = report.counts(results)
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -99,14 +127,16 @@ def run(
     }
     folder.finish(document)
     if as_json:
-        print(json.dumps(document, indent=1))
+        print_patiently(json.dumps(document, indent=1))
     else:
         report.summary(console, scenarios, results)
         console.print(f"evidence: {folder.path}", highlight=False, soft_wrap=True)
-    raise typer.Exit(_exit(found))
+    return found
 
 
-def _run_rows(runner: Runner, rows: list[tuple[Scenario, Worker]], console: Console) -> list[RowResult]:
+def _run_rows(
+    runner: Runner, rows: list[tuple[Scenario, Worker]], console: Console, stop: Stop
+) -> list[RowResult]:
     """Run with a live line on a terminal, and plain lines elsewhere; a Ctrl-C leaves whole results."""
     results: list[RowResult] = []
     status = console.status("starting") if console.is_terminal else None
@@ -122,10 +152,9 @@ def _run_rows(runner: Runner, rows: list[tuple[Scenario, Worker]], console: Cons
             console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     with status or nullcontext():
-        try:
-            asyncio.run(runner.run(rows, started, done))
-        except KeyboardInterrupt:
-            results += [aborted(scenario, worker) for scenario, worker in rows[len(results) :]]
+        stop.run(runner.run(rows, started, done))
+    if stop.asked:
+        results += [aborted(scenario, worker) for scenario, worker in rows[len(results) :]]
     return results
 
 
@@ -149,6 +178,18 @@ def _workers(names: list[str] | None) -> tuple[Worker, ...]:
         if name not in WORKERS:
             raise Usage(f"--worker {name}: there is no such worker; the workers are {', '.join(WORKERS)}")
     return tuple(worker for worker in WORKERS if not names or worker in names)
+
+
+def _run_folder(out: Path | None, suite_name: str, started: datetime) -> RunFolder:
+    """The folder that was given, or one of its own below the working directory."""
+    if out is not None:
+        return RunFolder(out)
+    try:
+        return RunFolder(_default_folder(suite_name, started))
+    except FolderTaken as error:
+        raise Usage(
+            f"no run folder can be made in {Path.cwd()} ({error.why}); give a place for it with --out"
+        ) from None
 
 
 def _default_folder(suite_name: str, started: datetime) -> Path:
@@ -175,7 +216,7 @@ def _exit(found: dict[str, int]) -> int:
 @app.command("list")
 def list_scenarios() -> None:
     """List the scenarios: name, needs, source, and what is expected."""
-    console = Console()
+    console = PatientConsole()
     for name, scenarios in SUITES.items():
         console.print(f"suite {name}", highlight=False)
         for scenario in scenarios:
@@ -192,7 +233,7 @@ def show(name: Annotated[str, typer.Argument(help="A scenario's name.")]) -> Non
     if name not in known:
         raise Usage(f"{name}: there is no such scenario; 'hil list' shows the names")
     scenario = known[name]
-    console = Console()
+    console = PatientConsole()
 
     def line(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -227,13 +268,25 @@ def simulate(
     ] = None,
 ) -> None:
     """Serve the battery simulator over Modbus/TCP, on the real clock, until stopped."""
+    if host is not None and not host.strip():
+        raise Usage("--host: is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for all")
     settings, _, _ = configs.load(config)
     asyncio.run(
         serve.serve(settings, host or settings.link.host, settings.link.port if port is None else port)
     )
 
 
+@app.command("new-adapter")
+def write_adapter(
+    name: Annotated[str, typer.Argument(help="Its module's name: a-z, 0-9, _.")],
+    out: Annotated[Path, typer.Option(help="Where the folder goes.")] = Path("."),
+) -> None:
+    """Write a working adapter to start from: module, profile, test, config, pyproject.toml."""
+    for path in new_adapter.create(name, out):
+        print(path)
+
+
 @app.command()
 def doctor() -> None:
     """Check this machine and installation: what is here, what is missing, what to do about it."""
-    raise typer.Exit(checks.doctor(Console()))
+    raise typer.Exit(checks.doctor(PatientConsole()))

@@ -5,10 +5,10 @@ Every key is optional; an unknown one is refused. Errors name file, key, value, 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
+import math
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,14 +23,34 @@ from pydantic import (
     model_validator,
 )
 
+from adapters import plugins
 from hil.exits import BAD_INPUT
-from ledger.errors import HilError, shorten
+from hil.explain import explain
+from ledger.errors import HilError
 from ledger.model import DURATION_S_MAX, POWER_W_MAX
 from ledger.sqlite_open import SAFE
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 """A config is a page of text."""
 INT16_MAX: Final = 32_767
+WH_MAX: Final = 65_534
+"""Register WHRtg has 16 bits, and 0xFFFF says that it is not known."""
+DURATION_S_MIN: Final = 15.0
+"""On a device that takes its time: a worker wants three samples in a row, a second or more apart, and a scenario
+repeats the command half-way through."""
+POWER_W_MIN: Final = 200.0
+"""On a device whose power is measured: four times the least tolerance, so that none is not taken for some."""
+POWER_SHARE_MIN: Final = 0.02
+"""Of the rating: twice the tolerance that goes with it."""
+FAKE_WH_MIN: Final = 0.01
+"""Twice what five steps of the fake's counters can hide."""
+START_BY: Final = timedelta(days=1)
+"""After the clock's start; no scenario is about expiry unless it says so."""
+RETRY_S: Final = 300.0
+"""For what lies around two pulses: a reply that never came, waits for flight time, looks at the end."""
+CLOCK_FROM: Final = datetime(1971, 1, 1, tzinfo=UTC)
+CLOCK_BEFORE: Final = datetime(2106, 1, 1, tzinfo=UTC)
+"""Devices count wall time in 32 bits of seconds since 1970, and a run goes on for days."""
 DEFAULT: Final = "configs/simulator.toml"
 
 
@@ -50,6 +70,67 @@ class TargetSection(_Section):
     kind: Literal["simulator", "fake"] = "simulator"
     commit: Literal["block", "enable_last"] = "block"
     """How a set-point is written: one frame, or parameters first and the enable last."""
+    adapter: str = "sunspec"
+    """What the workers reach the simulator through: ``sunspec``, ``profile``, an entry point of the group
+    ``battery_hil.actuators``, ``module:Class``, or ``./file.py:Class``, seen from the config's folder."""
+    profile: str | None = Field(default=None, validate_default=True)
+    """Its profile: a path that ends in ``.toml``, or the name of one that ships; default the adapter's own."""
+
+    @field_validator("commit")
+    @classmethod
+    def _has_frames(cls, value: str, info: ValidationInfo) -> str:
+        if value != "block" and info.data.get("kind") == "fake":
+            raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
+        return value
+
+    @field_validator("adapter")
+    @classmethod
+    def _an_adapter(cls, value: str, info: ValidationInfo) -> str:
+        if value == "sunspec":
+            return value
+        if info.data.get("kind") == "fake":
+            raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
+        if info.data.get("commit") == "enable_last":
+            raise ValueError("brings a profile that says how a set-point is written; remove commit")
+        return plugins.anchored(value, _folder(info))
+
+    @field_validator("profile")
+    @classmethod
+    def _a_profile(cls, value: str | None, info: ValidationInfo) -> str | None:
+        adapter = info.data.get("adapter")
+        if adapter is None:
+            return value  # it is wrong itself, and is reported
+        if adapter == "sunspec":
+            if value is not None:
+                raise ValueError('has no meaning with adapter = "sunspec"; say adapter = "profile"')
+            return None
+        if value is not None and value.endswith(".toml"):
+            value = str((_folder(info) / value).resolve())
+        plugins.profile_of(adapter, plugins.find_adapter(adapter), value)  # now, and not once for each row
+        return value
+
+    @property
+    def frames(self) -> int:
+        """How many frames carry a command, after whatever has to be stopped."""
+        if self.kind == "fake":
+            return 0
+        if self.adapter == "sunspec":
+            return 2 if self.commit == "enable_last" else 1
+        factory = plugins.find_adapter(self.adapter)
+        return len(plugins.profile_of(self.adapter, factory, self.profile).plan)
+
+    @property
+    def settle_s(self) -> float:
+        """How long the unit may take to get to its power."""
+        if self.adapter == "sunspec":
+            return 0.0
+        factory = plugins.find_adapter(self.adapter)
+        return plugins.profile_of(self.adapter, factory, self.profile).link.settle_s
+
+
+def _folder(info: ValidationInfo) -> Path:
+    """The config's folder, from where its relative paths are seen."""
+    return Path((info.context or {}).get("folder", "."))
 
 
 class DeviceSection(_Section):
@@ -57,7 +138,7 @@ class DeviceSection(_Section):
 
     serial: str = Field(default="HIL-0001", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,31}$")
     """Names the device in commands, too."""
-    capacity_wh: float = Field(default=25_000.0, gt=0, le=655_350)
+    capacity_wh: float = Field(default=25_000.0, gt=0, le=WH_MAX)
     stored_wh: float = Field(default=20_000.0, ge=0)
     reserve_wh: float = Field(default=7_500.0, ge=0)
     round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
@@ -119,7 +200,9 @@ class ClockSection(_Section):
     @field_validator("start")
     @classmethod
     def _zoned(cls, value: datetime) -> datetime:
-        return zoned(value)
+        if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:
+            raise ValueError("is beyond what devices count in seconds; give a time in the years 1971 to 2105")
+        return value
 
 
 class PulseSection(_Section):
@@ -129,13 +212,22 @@ class PulseSection(_Section):
     """Positive discharges."""
     duration_s: float = Field(default=3_600.0, ge=1, le=DURATION_S_MAX)
     start_by: datetime | None = None
-    """No first frame after this; default one day after the clock's start."""
+    """No first frame after this; default one day after the clock's start, or later if two pulses take longer."""
 
     @field_validator("power_w")
     @classmethod
-    def _moves(cls, value: float) -> float:
-        if abs(value) < 1:
-            raise ValueError("less than 1 W rounds to a pulse that moves nothing; give its power in watts")
+    def _whole_watts(cls, value: float) -> float:
+        if value == 0:
+            raise ValueError("moves nothing; give its power in watts")
+        if not value.is_integer():
+            raise ValueError(f"devices are told whole watts; give {value:.0f}, or another whole number")
+        return value
+
+    @field_validator("duration_s")
+    @classmethod
+    def _whole_seconds(cls, value: float) -> float:
+        if not value.is_integer():
+            raise ValueError(f"devices are told whole seconds; give {value:.0f}, or another whole number")
         return value
 
     @field_validator("start_by")
@@ -149,17 +241,6 @@ class LedgerSection(_Section):
 
     journal_mode: Literal["WAL", "TRUNCATE", "PERSIST", "DELETE", "MEMORY", "OFF"] = "WAL"
     synchronous: Literal["FULL", "EXTRA", "NORMAL", "OFF"] = "FULL"
-
-    @field_validator("synchronous")
-    @classmethod
-    def _safe(cls, value: str, info: ValidationInfo) -> str:
-        mode = info.data.get("journal_mode")
-        if mode is not None and (mode, value) not in SAFE:
-            raise ValueError(
-                f"with journal_mode = {mode!r} a power cut could take back an acknowledged commit; use WAL,"
-                " TRUNCATE or PERSIST with FULL or EXTRA, or DELETE with EXTRA"
-            )
-        return value
 
 
 class SimulatorSection(_Section):
@@ -200,14 +281,8 @@ class Config(_Section):
     link: LinkSection = LinkSection()
     clock: ClockSection = ClockSection()
     pulse: PulseSection = PulseSection()
-    ledger: LedgerSection = Field(default=LedgerSection(), validate_default=True)
+    ledger: LedgerSection = LedgerSection()
     simulator: SimulatorSection = SimulatorSection()
-
-    @field_validator("ledger", mode="before")
-    @classmethod
-    def _both(cls, value: Any) -> Any:
-        """A journal mode alone is judged with the default level, not passed over."""
-        return {"synchronous": "FULL", **value} if isinstance(value, dict) else value
 
     @field_validator("pulse")
     @classmethod
@@ -219,6 +294,67 @@ class Config(_Section):
                 f" {clock.start.isoformat()} (clock.start); give a later time"
             )
         return value
+
+    @model_validator(mode="after")
+    def _durable(self) -> Config:
+        mode, value = self.ledger.journal_mode, self.ledger.synchronous
+        if (mode, value) not in SAFE:
+            written = [f"journal_mode = {mode!r}", f"synchronous = {value!r}"]
+            named, other = written[::-1] if "synchronous" in self.ledger.model_fields_set else written
+            raise ValueError(
+                f"ledger.{named}: with {other} a power cut could take back an acknowledged commit; use WAL,"
+                " TRUNCATE or PERSIST with FULL or EXTRA, or DELETE with EXTRA"
+            )
+        return self
+
+    @property
+    def start_by(self) -> datetime:
+        """No first frame of the suite's command after this."""
+        return self.pulse.start_by or max(self.clock.start + START_BY, self._start_by_min)
+
+    @property
+    def _start_by_min(self) -> datetime:
+        """A retry comes after the first pulse, and may want all of a second one."""
+        return self.clock.start + timedelta(seconds=2 * self.pulse.duration_s + RETRY_S)
+
+    @model_validator(mode="after")
+    def _in_time(self) -> Config:
+        """A retry that comes too late is not sent: that would be said of a worker that did nothing wrong."""
+        least = self._start_by_min
+        if self.start_by < least:
+            raise ValueError(
+                f"pulse.start_by = {self.start_by.isoformat()}: two pulses of duration_s ="
+                f" {self.pulse.duration_s:g} and what lies around them may take longer; give"
+                f" {least.isoformat()} at least"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _observable(self) -> Config:
+        """What cannot be told from nothing is no evidence for or against a worker."""
+        pulse, device = self.pulse, self.device
+        power_w, duration_s = abs(pulse.power_w), pulse.duration_s
+        if self.target.kind == "fake":
+            if power_w * duration_s / 3600 < FAKE_WH_MIN:
+                raise ValueError(
+                    f"pulse.power_w = {pulse.power_w:g} for duration_s = {duration_s:g} moves less than"
+                    f" {FAKE_WH_MIN:g} Wh, which the fake's counters do not show; give more of either"
+                )
+            return self
+        least_s = DURATION_S_MIN + self.target.settle_s
+        if duration_s < least_s:
+            raise ValueError(
+                f"pulse.duration_s = {duration_s:g} is too short to be judged: a worker needs three samples, a"
+                " second or more apart, after the power has settled, and a scenario repeats the command half-way"
+                f" through; give {least_s:g} at least"
+            )
+        least_w = max(POWER_W_MIN, POWER_SHARE_MIN * device.power_w_max)
+        if power_w < least_w:
+            raise ValueError(
+                f"pulse.power_w = {pulse.power_w:g} is too little to be told from none, as measured powers match"
+                f" within 50 W or 1 % of the rating; give {math.ceil(least_w)} at least"
+            )
+        return self
 
     @model_validator(mode="after")
     def _room(self) -> Config:
@@ -270,9 +406,11 @@ def load(name: str | None) -> tuple[Config, str, str]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{wanted}: is not TOML: {error}; correct that place") from None
     try:
-        config = Config.model_validate(document)
+        config = Config.model_validate(document, context={"folder": Path(wanted).parent.resolve()})
+    except HilError as error:
+        raise ConfigError(f"{wanted}: [target] {error}") from None
     except ValidationError as error:
-        raise ConfigError(f"{wanted}: {_explain(error)}") from None
+        raise ConfigError(f"{wanted}: {explain(error, Config)}") from None
     return config, wanted, hashlib.sha256(raw).hexdigest()
 
 
@@ -312,31 +450,3 @@ def _shipped() -> Any:
 def shipped_names() -> list[str]:
     """The configs that ship with the kit."""
     return sorted(file.name for file in _shipped().iterdir() if file.name.endswith(".toml"))
-
-
-def _explain(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    keys = [str(part) for part in problem["loc"]]
-    message = problem["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    key, value = ".".join(keys), problem.get("input")
-    if isinstance(value, dict) and problem["type"] != "extra_forbidden":
-        return f"{key}: {message}" if key else message
-    if problem["type"] == "extra_forbidden":
-        known = _known_keys(keys[:-1])
-        close = difflib.get_close_matches(keys[-1], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"the keys here are {', '.join(known)}"
-        message = f"is not a known key; {hint}"
-    elif ";" not in message:
-        message += "; correct it"
-    shown = f"{value:%Y-%m-%dT%H:%M:%S}" if isinstance(value, datetime) and value.tzinfo is None else None
-    return f"{key} = {shown or shorten(value)}: {message}"
-
-
-def _known_keys(path: list[str]) -> list[str]:
-    model: type[BaseModel] = Config
-    for part in path:
-        annotation = model.model_fields[part].annotation
-        assert isinstance(annotation, type)
-        model = annotation
-    return list(model.model_fields)

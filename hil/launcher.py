@@ -49,7 +49,11 @@ class Process:
     pidfd: int
     """Open until the exit code is known; then there is nothing left to signal."""
     exited: asyncio.Future[int]
-    """The exit code; minus the signal's number if a signal ended it."""
+    """The exit code; minus the signal's number if a signal ended it. Wait with :meth:`wait`."""
+
+    async def wait(self) -> int:
+        """The exit code, once there is one. Whoever is cancelled while waiting cancels nobody else's wait."""
+        return await asyncio.shield(self.exited)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal; nothing happens if the process is gone."""
@@ -82,7 +86,7 @@ class Launcher:
         self._running: dict[int, Process] = {}
         self._next = 0
         self._reader: asyncio.Task[None] | None = None
-        self._started: dict[int, asyncio.Future[tuple[int, int]]] = {}
+        self._started: dict[int, tuple[str, asyncio.Future[Process]]] = {}
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -137,16 +141,13 @@ class Launcher:
             "output": str(folder / name),
             "cold": cold,
         }
-        started: asyncio.Future[tuple[int, int]] = loop.create_future()
-        self._started[number] = started
+        started: asyncio.Future[Process] = loop.create_future()
+        self._started[number] = name, started
         try:
             socket.send_fds(self._socket, [json.dumps(request).encode()], list(descriptors))
         except ConnectionError:
             raise LauncherGone(_GONE) from None
-        pid, pidfd = await started
-        process = Process(name, pid, pidfd, loop.create_future())
-        self._running[number] = process
-        return process
+        return await started
 
     async def _read(self, ours: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -175,13 +176,21 @@ class Launcher:
             process.kill()
             process.exited.set_exception(LauncherGone(_GONE))
             process.exited.exception()  # perhaps nobody waits
-        for started in self._started.values():
-            started.set_exception(LauncherGone(_GONE))
+        for _, started in self._started.values():
+            if not started.done():
+                started.set_exception(LauncherGone(_GONE))
 
     def _handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         number = message["number"]
         if "pid" in message:
-            self._started.pop(number).set_result((message["pid"], descriptors[0]))
+            name, started = self._started.pop(number)
+            exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            process = Process(name, message["pid"], descriptors[0], exited)
+            self._running[number] = process
+            if started.cancelled():
+                process.kill()  # whoever wanted it is not there any more
+            else:
+                started.set_result(process)
         else:
             process = self._running.pop(number)
             os.close(process.pidfd)

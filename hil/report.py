@@ -15,6 +15,7 @@ from hil.scenarios.model import WORKERS, Scenario, Worker
 
 VERDICTS: Final = ("pass", "fail", "blocked", "unsafe", "aborted", "error")
 _STYLES: Final = {"pass": "green", "fail": "bold red", "blocked": "yellow", "error": "bold magenta"}
+_NOT_RUN: Final = ("blocked", "aborted")
 _SAME: Final = ("applications", "retry", "state", "stored_kwh", "violations")
 
 
@@ -38,7 +39,7 @@ def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> Table
     table.add_column("", no_wrap=True)
     for scenario in scenarios:
         row = {worker: by_row.get((scenario.name, worker)) for worker in WORKERS}
-        if scenario.is_variant and _like_base(scenario, row, by_row):
+        if scenario.is_variant and (_like_base(scenario, row, by_row) or not _ran(row)):
             continue
         table.add_row(*_line(scenario, row))
     return table
@@ -70,6 +71,10 @@ def _like_base(
     return True
 
 
+def _ran(row: dict[Worker, RowResult | None]) -> bool:
+    return any(result is not None and result.verdict != "aborted" for result in row.values())
+
+
 def variants(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> list[str]:
     """One line for each kind of variant: how many rows came out like their scenario."""
     by_row = {(result.name, result.worker): result for result in results}
@@ -81,7 +86,7 @@ def variants(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> lis
             for worker in WORKERS:
                 result = by_row.get((scenario.name, worker))
                 compared = (scenario.base, worker) in by_row
-                if result is not None and result.verdict != "blocked" and compared:
+                if result is not None and result.verdict not in _NOT_RUN and compared:
                     total += 1
                     same += _like_base(scenario, {worker: result}, by_row)
         if total:

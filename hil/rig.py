@@ -57,7 +57,7 @@ def offers(config: Config) -> frozenset[Need]:
     """What the target of a config has to offer to scenarios."""
     if config.target.kind == "fake":
         return frozenset()
-    two_frames = {Need.TWO_FRAMES} if config.target.commit == "enable_last" else set()
+    two_frames = {Need.TWO_FRAMES} if config.target.frames > 1 else set()
     return frozenset({Need.WIRE, Need.TIMED} | two_frames)
 
 
@@ -93,6 +93,9 @@ def describe(config: Config) -> str:
     if config.target.kind == "fake":
         return f"fake actuator {device.serial}: SQLite, a pulse acts at once"
     transport = SPOKEN[config.link.transport]
+    if config.target.adapter != "sunspec":
+        profile = f" with {config.target.profile}" if config.target.profile else ""
+        return f"simulator {device.serial}: adapter {config.target.adapter}{profile} over {transport}"
     return f"simulator {device.serial}: SunSpec over {transport}, model 704, {config.target.commit}"
 
 
@@ -250,12 +253,14 @@ class SimulatorRig:
     async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
         assert self._tap is not None
         link = await self._tap.link(name, faults)
+        named = self._config.target
+        how = {"commit": named.commit} if named.adapter == "sunspec" else {"profile": named.profile}
         target = {
-            "adapter": "sunspec",
+            "adapter": named.adapter,
             **link.target,
             "unit": self._config.link.unit,
             "reply_s": self._config.link.reply_s,
-            "commit": self._config.target.commit,
+            **how,
             "serial": self._config.device.serial,
         }
         return json.dumps(target), link
@@ -275,4 +280,4 @@ class SimulatorRig:
             await self._tap.stop()
         if self._process is not None:
             self._process.kill()
-            await self._process.exited
+            await self._process.wait()

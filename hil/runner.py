@@ -7,9 +7,9 @@ import math
 import shutil
 import tempfile
 import time as real
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,13 @@ from hil.scenarios.model import Expected, Retry, Scenario, TapFault, Worker
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame
 from hil.workers import Gone, Workers
-from ledger.errors import HilError
+from ledger.errors import HilError, one_line
 from ledger.model import Pulse
 from ledger.ports import Row
 from ledger.sqlite import SqliteStore
 
 SIDE_BY_SIDE = 3
 """Rows that run at once: a row is mostly one process waiting for another."""
-EXPIRES = timedelta(days=1)
-"""After the clock's start; no scenario is about expiry unless it says so."""
 
 
 def aborted(scenario: Scenario, worker: Worker) -> RowResult:
@@ -112,6 +110,9 @@ class Runner:
                 judgement = await self._run_one(scenario, worker, expected, books)
             except HilError as error:
                 judgement = Judgement("error", {}, (str(error),))
+            except Exception as error:  # one broken row must not cost the evidence of the others
+                books.diagnose("fault", row=f"{scenario.name}.{worker}", traceback=traceback.format_exc())
+                judgement = Judgement("error", {}, (f"fault of the kit: {one_line(repr(error))}",))
         books.event(0.0, "verdict", row=f"{scenario.name}.{worker}", verdict=judgement.verdict)
         return RowResult(
             scenario.name,
@@ -176,14 +177,13 @@ class _RowRun:
             "synchronous": config.ledger.synchronous,
         }
         self._workers = Workers(launcher, self._rig, time, folder, ledger)
-        start = config.clock.start
         self._pulse = Pulse(
             id=f"{scenario.name}-1",
             device=config.device.serial,
             seq=1,
             power_w=config.pulse.power_w,
             duration_s=config.pulse.duration_s,
-            start_by_s=(config.pulse.start_by or start + EXPIRES).timestamp(),
+            start_by_s=config.start_by.timestamp(),
         )
 
     async def run(self) -> Facts:
@@ -221,13 +221,13 @@ class _RowRun:
             await self._time.sleep_until(begun_s + self._pulse.duration_s / 2)
 
     async def _default_mode(self) -> float | None:
-        """Wait until the device is in its default mode; when that was, or None if it stays out of it."""
+        """Wait until the device is in its default mode; since when it is, or None if it stays out of it."""
         limit_s = self._time.mono_s() + TIMER_MARGIN * self._pulse.duration_s + POLL_S
         while True:
             truth = self._rig.truth()
             now_s = self._time.mono_s()
             if truth.default_mode:
-                return now_s
+                return now_s - truth.default_age_s
             if now_s >= limit_s:
                 return None
             await self._time.sleep_until(min(limit_s, now_s + max(truth.remaining_s, 1.0)))

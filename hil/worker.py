@@ -25,12 +25,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from adapters.registry import TARGET, FakeTarget, SunSpecTarget, open_actuator
+from adapters.registry import TARGET, AnyTarget, open_actuator
 from hil.clock import REAL, open_clock
 from hil.exits import BAD_INPUT, FAULT, exit_code
 from ledger import killpoints
-from ledger.dispatcher import Dispatcher, Result
-from ledger.errors import HilError, InvalidCommand
+from ledger.dispatcher import Dispatcher, Result, refuse_past
+from ledger.errors import HilError, InvalidCommand, one_line
 from ledger.model import PAYLOAD_BYTES_MAX, Pulse, first_problem, parse_command
 from ledger.sqlite import SqliteStore
 
@@ -76,9 +76,11 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> Result:
         killpoints.arm(environment.get("HIL_KILL", ""))
     except ValueError as error:
         raise WorkerUsage(f"HIL_KILL: {error}") from None
+    clock = open_clock(environment.get("HIL_CLOCK", REAL))
     store = _store(arguments[0], environment)
     try:
-        clock = open_clock(environment.get("HIL_CLOCK", REAL))
+        if store.row(command.id) is None:
+            refuse_past(command, clock)  # before anything is asked of the device, or written
         clock.sleep_until(clock.mono_s())  # a start line: under virtual time, workers go one after another
         actuator = open_actuator(target, clock)
         try:
@@ -101,6 +103,10 @@ def _document(environment: Mapping[str, str], name: str) -> str:
         return text
     path = Path(text)
     try:
+        if not path.is_file():
+            raise WorkerUsage(
+                f"{name}: {one_line(text)} is not a regular file; give JSON, or the path of a file with it"
+            )
         if path.stat().st_size > PAYLOAD_BYTES_MAX:
             raise WorkerUsage(
                 f"{name}: {path} has {path.stat().st_size:,} bytes, more than {PAYLOAD_BYTES_MAX:,};"
@@ -111,7 +117,7 @@ def _document(environment: Mapping[str, str], name: str) -> str:
         raise WorkerUsage(f"{name}: {path} cannot be read ({error}); give JSON, or a readable file") from None
 
 
-def _target(text: str) -> FakeTarget | SunSpecTarget:
+def _target(text: str) -> AnyTarget:
     try:
         return TARGET.validate_json(text)
     except ValidationError as error:
@@ -129,12 +135,14 @@ def _store(kind: str, environment: Mapping[str, str]) -> SqliteStore:
     if text.startswith("{"):
         try:
             settings = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WorkerUsage(f"HIL_LEDGER: not JSON ({error}); give the path of the ledger") from None
     path = settings.pop("path", None)
     unknown = sorted(set(settings) - {"journal_mode", "synchronous"})
     if not isinstance(path, str) or unknown or not all(isinstance(value, str) for value in settings.values()):
         raise WorkerUsage("HIL_LEDGER: the keys are path, journal_mode and synchronous, each with a text")
+    if not path:
+        raise WorkerUsage("HIL_LEDGER: path is empty; a durable worker needs the path of its ledger")
     return SqliteStore.open(path, **settings)
 
 

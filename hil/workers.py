@@ -84,7 +84,7 @@ class Workers:
         return Running(name, process, asyncio.create_task(self._watch(name, process, link)))
 
     async def _watch(self, name: str, process: Process, link: TapLink | None) -> int:
-        code = await process.exited
+        code = await process.wait()
         await self._rig.drained(link)
         self._time.gone(name)
         return code

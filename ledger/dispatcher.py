@@ -55,11 +55,24 @@ class Result:
 class Dispatcher:
     """One worker's hands: one store, one actuator, one clock, policy ``hold``."""
 
-    def __init__(self, store: Store, actuator: Actuator, clock: Clock, *, serial: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        actuator: Actuator,
+        clock: Clock,
+        *,
+        serial: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        """``serial`` is the only unit that may be written to; ``device`` is what commands call it.
+
+        Without a name of its own, a device is called by the serial number that it reports.
+        """
         self._store = store
         self._actuator = actuator
         self._clock = clock
         self._serial = serial
+        self._device = device
         self._follower = Follower(store, actuator, clock)
         self._earlier: Sample | None = None
         self._sample: Sample | None = None
@@ -79,7 +92,6 @@ class Dispatcher:
                 " check address and unit id, or name the unit that is meant"
             )
         self._look()
-        self._incarnation = self._store.begin_incarnation(self._clock)
 
     def recover(self) -> None:
         """Take over what dead workers left open on this unit: verify ends, repeat stops, hold what is uncertain."""
@@ -87,7 +99,7 @@ class Dispatcher:
         for row in self._store.orphans():
             if row.baseline is not None and row.baseline.identity.serial != here:
                 continue  # sent to another unit: whoever talks to that one sees to it
-            fence = self._store.adopt(row.command.id, self._incarnation, self._clock)
+            fence = self._store.adopt(row.command.id, self._worker(), self._clock)
             if fence is None:
                 continue  # another worker was quicker
             adopted = self._store.row(row.command.id)
@@ -107,7 +119,7 @@ class Dispatcher:
         elif known.digest != command.digest:
             return self._conflict(known.digest, command.digest)
         self._store.submit(command, self._clock)
-        match self._store.claim(command.id, command.digest, self._incarnation, self._clock):
+        match self._store.claim(command.id, command.digest, self._worker(), self._clock):
             case Claimed(fence, _):
                 killpoints.reach(killpoints.CLAIM_COMMITTED)
                 return self._carry_out(command, fence)
@@ -129,12 +141,22 @@ class Dispatcher:
 
     # -- before the intent -----------------------------------------------------------------------------
 
+    def _worker(self) -> str:
+        """This incarnation, on the books from the moment on that it does something with them."""
+        if not self._incarnation:
+            self._incarnation = self._store.begin_incarnation(self._clock)
+        return self._incarnation
+
     def _admit(self, command: Pulse) -> None:
-        now_s = self._clock.wall_s()
-        if command.start_by_s <= now_s:
+        here = self._device or self._last_sample().identity.serial
+        if command.device != here:
             raise InvalidCommand(
-                "start_by_s", command.start_by_s, f"is in the past (now {now_s:.3f})", "give a time to come"
+                "device",
+                command.device,
+                f"is not the device at this address, which is {here}",
+                "send it there",
             )
+        refuse_past(command, self._clock)
         self._actuator.plan(command, self._last_sample())
 
     def _carry_out(self, command: Pulse, fence: int) -> Result:
@@ -214,10 +236,25 @@ class Dispatcher:
     def _send(self, command: Pulse, fence: int, step: Step, place: tuple[int, int]) -> Outcome:
         """Fence check, kill point, frame, kill point: the only place from which a command's frame leaves."""
         with self._store.sending(command.device, fence):
+            late = self._too_late(command)
+            if late is not None:
+                return NotSent(late)
             killpoints.reach(killpoints.STEP_READY, place)
             outcome = self._actuator.write(step)
         killpoints.reach(killpoints.STEP_ACKED, place)
         return outcome
+
+    def _too_late(self, command: Pulse) -> str | None:
+        """Why no frame may leave any more: what was checked before the intent may have passed since.
+
+        Between a check and its frame a worker can be paused, or wait for another one's exchange.
+        """
+        if self._clock.wall_s() >= command.start_by_s:
+            return "start_by has passed"
+        if self._clock.mono_s() - self._last_sample().at_mono_s > REPORT_AGE_S_MAX:
+            return "the device was last read too long ago"
+        newer = self._store.newer(command)
+        return None if newer is None else f"command {newer} is newer"
 
     def _not_confirmed(
         self, command: Pulse, fence: int, outcome: Outcome, sent: Sequence[Step], baseline: Sample
@@ -269,6 +306,15 @@ class Dispatcher:
         if row is not None and state is State.ACTIVE:
             state = self._follower.follow(row, ends_mono_s=started_mono_s + command.duration_s)
         return Result("applied", state)
+
+
+def refuse_past(command: Pulse, clock: Clock) -> None:
+    """Raise :class:`~ledger.errors.InvalidCommand` for a new command that may not start any more."""
+    now_s = clock.wall_s()
+    if command.start_by_s <= now_s:
+        raise InvalidCommand(
+            "start_by_s", command.start_by_s, f"is in the past (now {now_s:.3f})", "give a time to come"
+        )
 
 
 def _receipt(level: EvidenceLevel, wh_min: float, wh_max: float, clock: Clock, detail: str = "") -> Receipt:

@@ -22,6 +22,8 @@ POLLS_PER_PULSE_MAX: Final = 60
 """A long pulse is looked at this often, a short one every :data:`POLL_S`."""
 SILENT_POLLS_MAX: Final = 12
 """Looks in a row without an answer, one minute at least, after which the row is left to a later recovery."""
+UNDECIDED_S_MAX: Final = 60.0
+"""After its end, how long a pulse may wait for its successor to be verified before the row is left open."""
 RELEASE_TRIES_MAX: Final = 3
 """Rounds of stop frames before the row is left RELEASING, for the next recovery to repeat."""
 BACK_OFF_S: Final = (1.0, 2.0, 4.0)
@@ -88,6 +90,8 @@ class Follower:
                 if state is State.CLOSED:
                     return state
             now_s = self._clock.mono_s()
+            if now_s >= ends_mono_s + UNDECIDED_S_MAX:
+                break  # left to a later recovery
             next_s = now_s + poll_s if over else min(ends_mono_s, now_s + poll_s)
             self._clock.sleep_until(next_s)
         return State.ACTIVE
@@ -96,9 +100,14 @@ class Follower:
         """What one sample makes of an ACTIVE pulse."""
         capabilities = self._actuator.capabilities
         evidence = self._actuator.attribute(sample, command)
+        low, high = interval_wh(baseline, sample, command, capabilities)
+        if self._successor(command) is not None:
+            return self._superseded(row.command.id, command, row.fence, high)
+        if evidence.default_mode is False and evidence.read_back is False:
+            detail = "something else is in force; it is not ours to stop"
+            return self._apply(row.fence, Event.FOREIGN_WRITE, (), 0.0, high, detail)
         whole = in_full(baseline, sample, command, capabilities)
         ended = evidence.default_mode is True and evidence.power_matches is not True
-        low, high = interval_wh(baseline, sample, command, capabilities)
         if ended and (whole or (over and whole is None)):
             facts = (Fact.PULSE, Fact.END_VERIFIED)
             return self._apply(row.fence, Event.END_REACHED, facts, low, high, "end verified on the device")
@@ -111,25 +120,59 @@ class Follower:
             )
         return State.ACTIVE
 
+    def _successor(self, command: Pulse) -> Row | None:
+        """The newest command of this device that a frame was intended for after ``command``."""
+        newer = self._store.newer(command)
+        row = None if newer is None else self._store.row(newer)
+        return row if row is not None and row.baseline is not None else None
+
+    def _superseded(self, id: str, command: Pulse, fence: int, high: float) -> State:
+        """A newer command was sent: what runs is its, and is left alone. Closed once the newer one is verified."""
+        successor, row = self._successor(command), self._store.row(id)
+        if successor is None or row is None:
+            return State.ACTIVE
+        seen = successor.receipt is not None and successor.receipt.evidence is EvidenceLevel.OBSERVED
+        flown = self._clock.wall_s() - row.since_wall_s >= self._actuator.capabilities.flight_time_s
+        if not (seen and flown):
+            return row.state
+        facts = (Fact.SUCCESSOR_VERIFIED, Fact.FLIGHT_OVER)
+        detail = f"replaced by command {successor.command.id}"
+        return self._apply(fence, Event.NEWER_SEQ, facts, 0.0, high, detail)
+
     def release(self, command: Pulse, fence: int, baseline: Sample) -> State:
-        """Send stop frames until the default mode is verified; every step is tried, whatever the others did."""
+        """Send stop frames until the default mode is verified; every step is tried, whatever the others did.
+
+        Only what is ours is stopped: a newer command's, or somebody else's, set-point is left alone.
+        """
+        capabilities = self._actuator.capabilities
         for back_off_s in BACK_OFF_S[:RELEASE_TRIES_MAX]:
             sample = self._try_read()
             if sample is not None:
-                for step in self._actuator.stop(baseline, sample):
-                    with self._store.sending(command.device, fence):
-                        outcome = self._actuator.write(step)
-                    if not isinstance(outcome, Confirmed):
-                        event = Event.REFUSED if isinstance(outcome, Rejected) else Event.OUTCOME_UNKNOWN
-                        self._store.evidence(fence, event, (), self._clock, f"stop: {describe(outcome)}")
-                self._clock.sleep_until(self._clock.mono_s() + self._actuator.capabilities.settle_s)
-                after = self._try_read()
+                low, high = interval_wh(baseline, sample, command, capabilities)
+                if self._successor(command) is not None:
+                    return self._superseded(command.id, command, fence, high)
+                evidence = self._actuator.attribute(sample, command)
+                if evidence.default_mode is False and evidence.read_back is False:
+                    detail = "something else is in force; nothing was stopped, nothing restored"
+                    return self._apply(fence, Event.FOREIGN_WRITE, (), 0.0, high, detail)
+                after = self._stop(command, fence, baseline, sample)
                 if after is not None and after.enabled is False:
-                    low, high = interval_wh(baseline, after, command, self._actuator.capabilities)
+                    low, high = interval_wh(baseline, after, command, capabilities)
                     facts = (Fact.RELEASE_VERIFIED,)
                     return self._apply(fence, Event.EVIDENCE_REACHED, facts, low, high, "release verified")
             self._clock.sleep_until(self._clock.mono_s() + back_off_s)
         return State.RELEASING
+
+    def _stop(self, command: Pulse, fence: int, baseline: Sample, sample: Sample) -> Sample | None:
+        """One round of stop frames, and what the device says after it."""
+        for step in self._actuator.stop(baseline, sample):
+            with self._store.sending(command.device, fence):
+                outcome = self._actuator.write(step)
+            if not isinstance(outcome, Confirmed):
+                event = Event.REFUSED if isinstance(outcome, Rejected) else Event.OUTCOME_UNKNOWN
+                self._store.evidence(fence, event, (), self._clock, f"stop: {describe(outcome)}")
+        self._clock.sleep_until(self._clock.mono_s() + self._actuator.capabilities.settle_s)
+        return self._try_read()
 
     def _apply(
         self, fence: int, event: Event, facts: Iterable[Fact], low: float, high: float, detail: str

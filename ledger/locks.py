@@ -35,6 +35,11 @@ class LockFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def folder(self) -> Path:
+        """Where the lock files are; made with the first of them."""
+        return self._folder
+
     def hold(self, name: str) -> FileLock:
         """Take a lock at once. Raises :class:`~ledger.errors.LedgerError` if it is held."""
         descriptor = self._open(name)
@@ -56,11 +61,23 @@ class LockFolder:
             os.close(descriptor)
 
     def is_held(self, name: str) -> bool:
-        """Whether a live process holds the lock. A lock whose file is gone is not held."""
+        """Whether a live process is seen to hold the lock."""
+        return self.look(name) is True
+
+    def look(self, name: str) -> bool | None:
+        """Whether a live process holds the lock; None if its file is gone, so that nobody can tell.
+
+        Raises :class:`~ledger.errors.LedgerUnusable` if it may not be looked at.
+        """
         try:
             descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return False
+            return None
+        except OSError as error:
+            raise LedgerUnusable(
+                f"{self._path(name)} cannot be opened ({error.strerror}), so whether its worker lives is not"
+                " known; nothing was changed: run as the user whose ledger it is"
+            ) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

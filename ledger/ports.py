@@ -201,17 +201,25 @@ class Actuator(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this device offers, as its profile states it. Known without I/O."""
+        """What this device offers, as its profile states it. No I/O.
+
+        The power limits are those of the unit, and known once :meth:`identify` has returned.
+        """
 
     def identify(self) -> Identity:
         """Read who answers. Reads only.
 
         Raises :class:`~ledger.errors.UnitUnreachable` (nobody there),
-        :class:`~ledger.errors.UnitSilent` (connected, no answer).
+        :class:`~ledger.errors.UnitSilent` (connected, no answer),
+        :class:`~ledger.errors.UnitFault` (an answer that its map does not allow),
+        :class:`~ledger.errors.WrongUnit` (not the kind of unit that this adapter speaks to).
         """
 
     def read(self) -> Sample:
-        """One complete sample: control, state, energy. Reads only, several frames. Raises like identify."""
+        """One complete sample: control, state, energy. Reads only, several frames. Raises like identify.
+
+        After a doubt or :meth:`close` it connects anew, and reads the identity again.
+        """
 
     def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
         """The write frames that carry out ``command`` from the state in ``sample``, in order. Pure.
@@ -238,4 +246,4 @@ class Actuator(Protocol):
         """
 
     def close(self) -> None:
-        """Give the wire back. Leaves the device as it is."""
+        """Give the wire back. Leaves the device as it is; a later read connects again."""

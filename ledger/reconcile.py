@@ -59,10 +59,11 @@ def power_tolerance_w(power_w: float, capabilities: Capabilities) -> float:
 
 
 def power_matches(reading: Reading, power_w: float, capabilities: Capabilities) -> bool | None:
-    """Whether a measured power is ``power_w``; None if nothing was measured."""
-    if reading.value is None:
+    """Whether a measured power is ``power_w``; None if nothing was measured, or if 0 W would match as well."""
+    tolerance_w = power_tolerance_w(power_w, capabilities)
+    if reading.value is None or (power_w != 0 and abs(power_w) <= tolerance_w):
         return None
-    return abs(reading.value - power_w) <= power_tolerance_w(power_w, capabilities)
+    return abs(reading.value - power_w) <= tolerance_w
 
 
 def counter_wh(sample: Sample, command: Command) -> float | None:
@@ -83,11 +84,15 @@ def delivered_wh(baseline: Sample, sample: Sample, command: Command) -> float | 
 def interval_wh(
     baseline: Sample, sample: Sample, command: Pulse, capabilities: Capabilities
 ) -> tuple[float, float]:
-    """(certainly, possibly) delivered since the baseline, as far as the counters resolve it."""
+    """(certainly, possibly) delivered since the baseline, as far as the counters resolve it.
+
+    Never more than the command can move: what was counted beyond that is somebody else's.
+    """
     delivered = delivered_wh(baseline, sample, command)
-    if delivered is None or capabilities.counter_step_wh is None:
-        return 0.0, abs(command.energy_wh)
-    return max(0.0, delivered - capabilities.counter_step_wh), delivered + capabilities.counter_step_wh
+    step_wh, most_wh = capabilities.counter_step_wh, command.energy_wh_max
+    if delivered is None or step_wh is None:
+        return 0.0, most_wh
+    return min(max(0.0, delivered - step_wh), most_wh), min(delivered, most_wh) + step_wh
 
 
 def in_full(baseline: Sample, sample: Sample, command: Pulse, capabilities: Capabilities) -> bool | None:

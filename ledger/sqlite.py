@@ -58,6 +58,7 @@ class SqliteStore:
         self._locks = locks
         self._alive: list[FileLock] = []
         self._incarnation: str | None = None
+        self._boot_id: str | None = None
 
     @classmethod
     def open(
@@ -74,7 +75,12 @@ class SqliteStore:
         :class:`~ledger.errors.LedgerUnusable` if the file is no ledger of this version; the file is
         unchanged then.
         """
-        place = Path(path)
+        try:
+            place = Path(os.path.realpath(path))  # whatever a link calls it, its locks are in one place
+        except ValueError as error:
+            raise LedgerUnusable(f"ledger {os.fspath(path)!r}: is no path ({error}); give another") from None
+        if not place.name:
+            raise LedgerUnusable(f"ledger {place}: is a folder; give the path of a file")
         locks = LockFolder(place.with_name(place.name + ".locks"))
         db = open_safely(place, locks, journal_mode.upper(), synchronous.upper(), connect)
         return cls(db, locks)
@@ -99,7 +105,7 @@ class SqliteStore:
             self._alive.append(self._locks.hold(f"worker-{name}"))
         with self._transaction():
             self._run("add_incarnation", name, os.getpid(), now.boot_id(), now.wall_s())
-        self._incarnation = name
+        self._incarnation, self._boot_id = name, now.boot_id()
         return name
 
     def _is_alive(self, incarnation: str | None) -> bool:
@@ -107,7 +113,15 @@ class SqliteStore:
             return False
         if self._locks is None:
             return incarnation == self._incarnation
-        return self._locks.is_held(f"worker-{incarnation}")
+        held = self._locks.look(f"worker-{incarnation}")
+        return self._may_run(incarnation) if held is None else held
+
+    def _may_run(self, incarnation: str) -> bool:
+        """Whether a worker whose lock file was removed may still be there: then it counts as alive."""
+        for pid, boot_id in self._run("incarnation", incarnation):
+            if self._boot_id in (None, boot_id):
+                return _exists(pid)
+        return False
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -294,6 +308,16 @@ class SqliteStore:
             with suppress(LedgerError):  # some errors have rolled back already; the first one is the news
                 self._db.execute("ROLLBACK")
             raise
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _possibly(row: Row, now: Clock) -> Receipt:

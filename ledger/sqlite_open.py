@@ -3,13 +3,19 @@
 Measured with a real power cut (ext4): WAL, TRUNCATE and PERSIST keep every acknowledged commit with
 ``synchronous`` FULL or EXTRA; DELETE, which is SQLite's own default, loses the last one with FULL and keeps
 it only with EXTRA. Anything else loses more. See ``docs/adr/0002-sqlite-journal-mode.md``.
+
+A ledger is made under ``NAME.new`` and renamed when it is whole and in the file itself, so what stands under
+its own name always has its schema. A WAL ledger that stands alone, without its ``-wal`` and without the folder
+of its locks, was copied or moved by hand; after a crash all that matters is in the ``-wal``, so it is refused.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -44,21 +50,92 @@ def open_safely(
         raise LedgerUnusable(
             f"ledger {path}: there is no folder {path.parent}; create it, or give another path"
         )
-    _check_file(path, journal_mode)  # first without the lock: what is refused gets no lock file beside it
+    new = _check_file(
+        path, journal_mode
+    )  # first without the lock: what is refused gets no lock file beside it
+    if not new:
+        _refuse_alone(path, locks)
     with locks.waiting("open"):
-        unfinished = _check_file(path, journal_mode)
+        if _check_file(path, journal_mode):
+            _create(path, journal_mode, synchronous, connect)
         db = connect(str(path))
         try:
-            if unfinished:
-                # before WAL, so that it stands in the file itself from the first moment on
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             _set_and_read_back(db, path, journal_mode, synchronous)
-            _refuse_newer(path, db.execute("PRAGMA user_version")[0][0])
+            version = db.execute("PRAGMA user_version")[0][0]
+            _refuse_newer(path, version)
+            if version == 0:
+                raise _lost(path, "its -wal is not the one that belongs to it")
             migrate(db)
         except BaseException:
             db.close()
             raise
     return db
+
+
+def _create(path: Path, journal_mode: str, synchronous: str, connect: Connect) -> None:
+    """Make a whole ledger under another name, then give it its own. Whoever dies in between made nothing."""
+    draft = path.with_name(path.name + ".new")
+    try:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+        db = connect(str(draft))
+        try:
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            _set_and_read_back(db, path, journal_mode, synchronous)
+            migrate(db)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nothing may be left in a -wal of the other name
+        finally:
+            db.close()
+        if not _holds_schema(draft):
+            raise LedgerUnusable(f"ledger {path}: could not be written whole; nothing was made: try again")
+        draft.rename(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise LedgerUnusable(
+            f"ledger {path}: cannot be made ({error.strerror}); put it into a folder that can be written"
+        ) from None
+
+
+def _holds_schema(path: Path) -> bool:
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(64)[60:64], "big") > 0
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename survives a power cut once its folder is on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lost(path: Path, why: str) -> LedgerUnusable:
+    return LedgerUnusable(
+        f"ledger {path}: {why}: entries are missing, and what they record would be sent again; it was not"
+        f" changed: restore {path.name} together with its {path.name}-wal, or give another path"
+    )
+
+
+def _refuse_alone(path: Path, locks: LockFolder) -> None:
+    """Refuse a WAL ledger that was copied or moved without what belongs to it."""
+    with suppress(OSError):
+        with path.open("rb") as file:
+            in_wal = file.read(19)[18:] == b"\x02"
+        if in_wal and not locks.folder.exists() and not _size(path, "-wal"):
+            raise LedgerUnusable(
+                f"ledger {path}: is a copy without {path.name}-wal and {locks.folder.name}: entries may be"
+                " missing, and what they record would be sent again; it was not changed: copy all of"
+                f" {path.name}*, or, if its worker had ended cleanly, create the empty folder {locks.folder}"
+            )
+
+
+def _size(path: Path, suffix: str) -> int:
+    """Bytes in a file beside the ledger; 0 if there is none."""
+    try:
+        return path.with_name(path.name + suffix).stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _remedy() -> str:
@@ -68,17 +145,23 @@ def _remedy() -> str:
 def _check_file(path: Path, journal_mode: str) -> bool:
     """Judge a file by its header alone, so that looking at it cannot change it.
 
-    True if there is no ledger in it yet: no file, an empty one, or one whose creation was cut short.
+    True if there is no ledger in it yet: no file, an empty one, or one without a schema.
     """
     try:
         with path.open("rb") as file:
             header = file.read(100)
+            links = os.fstat(file.fileno()).st_nlink
     except FileNotFoundError:
-        return True
+        header, links = b"", 1
     except OSError as error:
         raise LedgerUnusable(f"ledger {path}: cannot be read ({error.strerror}); give another path") from None
+    if links > 1:
+        raise LedgerUnusable(
+            f"ledger {path}: has {links} names (hard links), each with a -wal and locks of its own: two workers"
+            " would not know of each other; it was not changed: remove the other names, or copy it"
+        )
     if not header:
-        return True
+        return _nothing_beside(path, header)
     if len(header) < 100 or not header.startswith(_HEADER):
         raise LedgerUnusable(
             f"ledger {path}: is not a SQLite file; it was not changed: give another path, or restore the ledger"
@@ -91,7 +174,11 @@ def _check_file(path: Path, journal_mode: str) -> bool:
     _refuse_newer(path, version)
     found_wal = header[18] == 2
     if not found_wal and version == 0:
-        return True  # without WAL the header is the whole truth: no schema was ever committed
+        return _nothing_beside(
+            path, header
+        )  # without WAL the header is the whole truth: no schema was committed
+    if found_wal and version == 0 and not _size(path, "-wal"):
+        raise _lost(path, f"stands without its {path.name}-wal")
     if found_wal != (journal_mode == "WAL"):
         found = "WAL" if found_wal else "a rollback journal (DELETE, TRUNCATE or PERSIST)"
         raise LedgerUnsafe(
@@ -99,6 +186,17 @@ def _check_file(path: Path, journal_mode: str) -> bool:
             f" converted: with every worker stopped, run PRAGMA journal_mode = {journal_mode} on it yourself"
         )
     return False
+
+
+def _nothing_beside(path: Path, header: bytes) -> bool:
+    """True, or False if somebody made the ledger meanwhile; refuses to make one beside another's remains."""
+    for suffix in ("-wal", "-journal"):
+        if _size(path, suffix):
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                if file.read(100) != header:
+                    return False
+            raise _lost(path, f"is gone or empty, but {path.name}{suffix} is there")
+    return True
 
 
 def _refuse_newer(path: Path, version: int) -> None:

@@ -4,6 +4,9 @@ UPDATE ledger SET fence = fence + 1 RETURNING fence;
 -- name: add_incarnation
 INSERT INTO incarnations (id, pid, boot_id, at_wall_s) VALUES (?, ?, ?, ?);
 
+-- name: incarnation
+SELECT pid, boot_id FROM incarnations WHERE id = ?;
+
 -- name: row
 SELECT payload, digest, state, wait, reason, version, fence, attempt, incarnation, baseline,
        since_wall_s, receipt

@@ -38,14 +38,14 @@ TESTING = "adapters/testing.py"
 
 
 def test_the_fake_keeps_the_contract(tmp_path: Path, clock: ManualClock) -> None:
-    """The fake actuator passes: one pulse; what it does not offer is listed."""
+    """The fake actuator passes: one pulse each way; what it does not offer is listed."""
     path = tmp_path / "fake.sqlite"
     fake.create(path)
     report = exercise_actuator(lambda: FakeActuator(path, clock), clock)
 
     assert report.kind == "fake"
     assert {"wire", "reversion", "remaining_time", "heartbeat_period_s", "token"} <= set(report.not_offered)
-    assert [a.power_w for a in fake.applications(path)] == [1_000.0]
+    assert [a.power_w for a in fake.applications(path)] == [1_000.0, -1_000.0]
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,20 @@ def test_the_fake_keeps_the_contract(tmp_path: Path, clock: ManualClock) -> None
 def test_sunspec_keeps_the_contract(
     open_sunspec: OpenSunSpec, clock: ManualClock, device: Device, profile: Profile, kind: str, stops: int
 ) -> None:
-    """Each profile passes on the simulator: one pulse that ends by itself, one set-point that is stopped."""
+    """Each profile passes on the simulator: a pulse each way that ends by itself, a set-point that is stopped."""
     report = exercise_actuator(lambda: open_sunspec(profile), clock)
 
     assert report.kind == kind
     assert report.checked == (
-        *("identity", "sample", "freshness", "plan", "refusals", "pulse", "evidence", "end"),
-        *("set-point", "keep-alive", "stop", "closed wire"),
+        *("identity", "sample", "freshness", "plan"),
+        *(() if profile.mailbox else ("rounding",)),
+        *("refusals", "pulse", "evidence", "end", "charge", "set-point", "keep-alive", "stop", "closed wire"),
     )
     assert ("token" in report.not_offered) is not profile.mailbox
-    assert [e.cause.value for e in device.entries()] == ["set", "reversion", "set", *["release"] * stops]
+    assert [e.cause.value for e in device.entries()] == [
+        *("set", "reversion") * 2,
+        *("set", *["release"] * stops),
+    ]
 
 
 # -- broken ones do not --------------------------------------------------------------------------------
@@ -169,6 +173,64 @@ class Greedy(Broken):
     def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
         power_w = min(getattr(command, "power_w", 0.0), 5_000.0)
         return super().plan(command.model_copy(update={"power_w": power_w}), sample)
+
+
+class Unlimited(Broken):
+    """Clamps charging instead of refusing."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        power_w = max(getattr(command, "power_w", 0.0), -5_000.0)
+        return super().plan(command.model_copy(update={"power_w": power_w}), sample)
+
+
+class Wrapping(Broken):
+    """Has a timer of a minute, and lets longer durations wrap."""
+
+    claims: ClassVar[dict[str, Any]] = {"timer_s_max": 60.0}
+
+
+class Signless(Broken):
+    """Charging becomes discharging."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        power_w = getattr(command, "power_w", 0.0)
+        if power_w >= -5_000.0:
+            command = command.model_copy(update={"power_w": abs(power_w)})
+        return super().plan(command, sample)
+
+
+class RoundingUp(Broken):
+    """Rounds away from zero."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        up = {
+            name: float(round(getattr(command, name)))
+            for name in ("power_w", "duration_s")
+            if getattr(command, name, 0.0) > 1 or name == "power_w"
+        }
+        return super().plan(command.model_copy(update=up), sample)
+
+
+class RoundingLonger(Broken):
+    """Rounds durations up once they are worth a second."""
+
+    def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
+        duration_s = getattr(command, "duration_s", 0.0)
+        if duration_s > 1:
+            command = command.model_copy(update={"duration_s": float(round(duration_s))})
+        return super().plan(command, sample)
+
+
+class Chatty(Broken):
+    """Writes every frame four times."""
+
+    sent = 0
+
+    def write(self, step: Step) -> Outcome:
+        for _ in range(4):
+            Chatty.sent += 1
+            outcome = super().write(step)
+        return outcome
 
 
 class Generous(Broken):
@@ -336,6 +398,28 @@ BROKEN: dict[str, tuple[type[Broken], str]] = {
     "pulse-kept-alive": (Insomniac, "a pulse is never kept alive"),
     "writes-while-planning": (Hasty, "planning changes nothing"),
     "clamps": (Greedy, r"plan\(\) refuses a power beyond its limit"),
+    "clamps-charging": (Unlimited, r"plan\(\) refuses a charge beyond its limit"),
+    "wraps-its-timer": (Wrapping, r"plan\(\) refuses a duration beyond its timer"),
+    "drops-the-sign": (Signless, "what was written is read back"),
+    "more-power": (RoundingUp, "power goes toward zero"),
+    "longer": (RoundingLonger, "durations go down"),
+    "token-claimed": (
+        type("Tokenless", (Broken,), {"claims": {"token": True}}),
+        "a token that is claimed is read back",
+    ),
+    "token-of-anything": (
+        type(
+            "Agreeing",
+            (Broken,),
+            {
+                "claims": {"token": True},
+                "attribute": lambda self, sample, command: replace(
+                    SunSpecActuator.attribute(self, sample, command), token_matches=True
+                ),
+            },
+        ),
+        "and is not another command's",
+    ),
     "rounds-up": (Generous, r"plan\(\) refuses a duration that its timer cannot hold"),
     "nameless-refusal": (Terse, "and says which command"),
     "refused-frame": (Deaf, r"trigger frame at \d+: Rejected\(code=2\)"),
@@ -408,6 +492,13 @@ BROKEN: dict[str, tuple[type[Broken], str]] = {
 @pytest.mark.mutation(TESTING, "assert command.id in refusal,", "assert True,")
 @pytest.mark.mutation(TESTING, "assert isinstance(outcome, Confirmed),", "assert True,")
 @pytest.mark.mutation(TESTING, "assert running.read_back is True,", "assert True,")
+@pytest.mark.mutation(TESTING, "if actuator.capabilities.power_w_min < 0:", "if False:")
+@pytest.mark.mutation(TESTING, "_command(clock, below, duration_s)", "_command(clock, too_much, duration_s)")
+@pytest.mark.mutation(TESTING, "if 0 < too_long_s <= DURATION_S_MAX:", "if False:")
+@pytest.mark.mutation(TESTING, "_command(clock, more_w, duration_s)", "_command(clock, signed_w, duration_s)")
+@pytest.mark.mutation(TESTING, "_command(clock, signed_w, longer_s)", "_command(clock, signed_w, duration_s)")
+@pytest.mark.mutation(TESTING, "assert running.token_matches is True,", "assert True,")
+@pytest.mark.mutation(TESTING, "read(), other).token_matches is False,", "read(), other) is not None,")
 @pytest.mark.mutation(TESTING, "assert running.power_matches is True,", "assert True,")
 @pytest.mark.mutation(TESTING, "assert running.default_mode is False,", "assert True,")
 @pytest.mark.mutation(TESTING, "assert left_s is not None,", "left_s = left_s or 1\n        assert True,")
@@ -453,3 +544,12 @@ def test_the_actuator_is_closed_whatever_happens(open_sunspec: OpenSunSpec, cloc
         exercise_actuator(open_one, clock)
 
     assert [actuator._link.connected for actuator in opened] == [False]
+
+
+@pytest.mark.mutation(TESTING, "assert sent == 1,", "assert sent,")
+def test_a_step_that_is_several_frames_is_told_by_their_count(
+    open_sunspec: OpenSunSpec, clock: ManualClock
+) -> None:
+    """Who can count write frames has each step held to one of them."""
+    with pytest.raises(AssertionError, match="a step is one frame, not 4"):
+        exercise_actuator(lambda: open_sunspec(None, Chatty), clock, frames=lambda: Chatty.sent)

@@ -12,7 +12,7 @@ import pytest
 
 from adapters import fake
 from adapters.fake import FakeActuator
-from ledger.errors import CommandRefused, UnitUnreachable
+from ledger.errors import CommandRefused, UnitFault, UnitSilent, UnitUnreachable
 from ledger.model import (
     Capabilities,
     Confirmed,
@@ -311,6 +311,69 @@ def test_without_wal_it_does_not_open() -> None:
     """Where SQLite cannot have WAL, here in memory, a fake could forget: it is refused."""
     with pytest.raises(UnitUnreachable, match="does not let SQLite use WAL"):
         fake.create(":memory:")
+
+
+@pytest.mark.mutation(FAKE, "        _check_file(self._path)\n", "")
+@pytest.mark.parametrize("kind", ["text", "stump", "database"])
+def test_what_is_no_fake_is_left_alone(path: Path, clock: ManualClock, kind: str) -> None:
+    """Text, half a header and somebody else's database are UnitFault, and stay as they are byte for byte."""
+    if kind == "database":
+        with sqlite3.connect(path) as theirs:
+            theirs.execute("CREATE TABLE theirs (x)")
+        theirs.close()
+    else:
+        path.write_bytes(b"dear diary\n" * 20 if kind == "text" else b"SQLite format 3\x00")
+    before = path.read_bytes()
+    with pytest.raises(UnitFault, match="is not a fake actuator; it was not changed") as raised:
+        FakeActuator(path, clock)
+
+    assert str(raised.value).isprintable()
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == {path: before}
+
+
+@pytest.mark.mutation(FAKE, "if place.exists() and place.stat().st_size > 0:", "if False:")
+def test_a_fake_is_not_made_of_another_file(path: Path) -> None:
+    """create() does not convert or extend what is there."""
+    with sqlite3.connect(path) as theirs:
+        theirs.execute("CREATE TABLE theirs (x)")
+    theirs.close()
+    before = path.read_bytes()
+    with pytest.raises(UnitFault, match="there is a file already"):
+        fake.create(path)
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.mutation(FAKE, "UnitSilent if busy else UnitFault", "UnitFault")
+@pytest.mark.parametrize("ask", ["open", "read", "identify"])
+def test_a_locked_fake_is_silent(
+    path: Path, clock: ManualClock, ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process keeps the file, the unit is there and does not answer: one line, no driver error."""
+    monkeypatch.setattr("adapters.fake.BUSY_TIMEOUT_S", 0.05)
+    fake.create(path)
+    unit = FakeActuator(path, clock)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    asked = {"open": lambda: FakeActuator(path, clock), "read": unit.read, "identify": unit.identify}
+    with pytest.raises(UnitSilent, match="kept it locked"):
+        asked[ask]()
+    blocker.close()
+    unit.close()
+
+
+@pytest.mark.mutation(FAKE, "        if row is None:\n", "        if False:\n")
+@pytest.mark.parametrize("damage", ["DELETE FROM device", "DROP TABLE device"])
+def test_a_fake_that_lost_its_device_is_a_fault(path: Path, clock: ManualClock, damage: str) -> None:
+    """A marked file without the row, or without the table, is one line, and no driver error."""
+    fake.create(path)
+    with sqlite3.connect(path) as db:
+        db.execute(damage)
+    db.close()
+    with pytest.raises(UnitFault) as raised:
+        FakeActuator(path, clock)
+
+    assert str(raised.value).startswith(f"{path}: ")
 
 
 @pytest.mark.mutation(FAKE, "if not self._path.is_file():", "if False:")

@@ -79,7 +79,7 @@ def pulse(power_w: int, seconds: int) -> bytes:
 @pytest.mark.mutation(
     "hil/rig.py", "        return frozenset()\n", "        return frozenset({Need.TIMED})\n"
 )
-@pytest.mark.mutation("hil/rig.py", 'if config.target.commit == "enable_last" else set()', "")
+@pytest.mark.mutation("hil/rig.py", "if config.target.frames > 1 else set()", "")
 @pytest.mark.parametrize(
     ("config", "needs"),
     [
@@ -162,8 +162,8 @@ def test_the_simulator_is_as_new_and_each_worker_has_a_port_of_its_own(loop: Loo
 @pytest.mark.mutation("hil/truth.py", 'self._control.decode("WSetEna", control) == 0', "True")
 @pytest.mark.mutation(
     "hil/truth.py",
-    "for _, power in sorted(entries) if power)",
-    "for _, power in sorted(entries, reverse=True))",
+    "for _, power, _ in sorted(entries) if power)",
+    "for _, power, _ in sorted(entries, reverse=True))",
 )
 def test_the_truth_is_the_devices_own(loop: Loop, tmp_path: Path) -> None:
     """The truth shows what is in force and for how long, what was accepted, and what it took from the battery."""
@@ -182,6 +182,27 @@ def test_the_truth_is_the_devices_own(loop: Loop, tmp_path: Path) -> None:
             assert truth.setpoints_w == (1_000.0, 2_000.0)
             assert truth.stored_wh == pytest.approx(20_000.0 - 2_250.0 / 0.88, abs=0.01)
             assert [frame.fate for frame in on.rig.frames or []] == ["forwarded"] * 4
+
+    loop.run(run())
+
+
+@pytest.mark.mutation("hil/truth.py", "at_s if since_s is None else since_s", "at_s")
+@pytest.mark.mutation("hil/truth.py", "since_s = None if power else", "since_s =")
+def test_the_truth_says_since_when_the_device_is_in_its_default_mode(loop: Loop, tmp_path: Path) -> None:
+    """From the end of the last pulse, however late that is looked at, and whatever stops come after it."""
+
+    async def run() -> None:
+        async with wired(loop, tmp_path) as (on, client):
+            await on.time.sleep_until(on.time.mono_s() + 10.0)
+            assert on.rig.truth().default_age_s == 10.0
+            await client.ask(pulse(1_000, 60))
+            await on.time.sleep_until(on.time.mono_s() + 30.0)
+            assert on.rig.truth().default_age_s == 0.0
+            await on.time.sleep_until(on.time.mono_s() + 100.0)
+            assert on.rig.truth().default_age_s == 70.0
+            await client.ask(pulse(0, 60))
+            await on.time.sleep_until(on.time.mono_s() + 100.0)
+            assert on.rig.truth().default_age_s == 170.0
 
     loop.run(run())
 
@@ -251,7 +272,7 @@ def test_a_simulator_that_does_not_start_says_why(loop: Loop, tmp_path: Path) ->
 
 @pytest.mark.mutation(
     "hil/rig.py",
-    "            self._process.kill()\n            await self._process.exited",
+    "            self._process.kill()\n            await self._process.wait()",
     "            pass",
 )
 @pytest.mark.mutation("hil/rig.py", "            os.close(ready)\n", "            pass\n")

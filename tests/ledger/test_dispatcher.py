@@ -37,6 +37,9 @@ from tests.ledger.ledgerkit import (
     sql,
 )
 
+UNIT = "unit-1"
+"""What the commands of these tests call the device."""
+
 
 @pytest.fixture
 def device(tmp_path: Path) -> Path:
@@ -55,7 +58,7 @@ def fake(device: Path, clock: ManualClock) -> Iterator[FakeActuator]:
 @pytest.fixture
 def worker(store: SqliteStore, fake: FakeActuator, clock: ManualClock) -> Dispatcher:
     """A booted worker on the fake."""
-    dispatcher = Dispatcher(store, fake, clock, serial="FAKE-1")
+    dispatcher = Dispatcher(store, fake, clock, serial="FAKE-1", device=UNIT)
     dispatcher.boot()
     return dispatcher
 
@@ -83,7 +86,7 @@ def dies(path: Path, device: Path, spec: str, clock: ManualClock) -> int:
     def work() -> None:
         killpoints.arm(spec)
         books = SqliteStore.open(path)
-        dispatcher = Dispatcher(books, FakeActuator(device, clock), clock)
+        dispatcher = Dispatcher(books, FakeActuator(device, clock), clock, device=UNIT)
         dispatcher.boot()
         dispatcher.recover()
         dispatcher.dispatch(command())
@@ -138,8 +141,8 @@ def test_a_changed_payload_is_refused(worker: Dispatcher, device: Path) -> None:
 
 @pytest.mark.mutation(
     "ledger/dispatcher.py",
-    "        if command.start_by_s <= now_s:\n",
-    "        if False:\n",
+    "    if command.start_by_s <= now_s:\n",
+    "    if False:\n",
 )
 @pytest.mark.parametrize("start_by_s", [START_WALL_S, START_WALL_S - 1])
 def test_a_new_command_from_the_past_is_refused(
@@ -233,7 +236,7 @@ def test_a_ledger_that_stays_locked_is_busy(
                 blocker.close()
 
     store = LockedAtClaim.open(path)
-    dispatcher = Dispatcher(store, fake, clock)
+    dispatcher = Dispatcher(store, fake, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command()) == Result("busy", None, None, "the ledger is locked")
     assert applications(device) == ()
@@ -250,7 +253,7 @@ def test_a_payload_that_changes_between_look_and_claim_is_refused(
             return super().claim(id, "f" * 64, incarnation, now)
 
     books = Swapped.open(path)
-    dispatcher = Dispatcher(books, fake, clock)
+    dispatcher = Dispatcher(books, fake, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command()).answer == "changed_payload_refused"
     assert applications(device) == ()
@@ -266,7 +269,7 @@ def test_what_lies_before_the_horizon_is_too_old(fake: FakeActuator, path: Path,
             return TooOld()
 
     store = Forgets.open(path)
-    dispatcher = Dispatcher(store, fake, clock)
+    dispatcher = Dispatcher(store, fake, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command()) == Result("too_old", None)
     store.close()
@@ -284,7 +287,7 @@ def test_the_wrong_unit_is_left_alone(
     store: SqliteStore, fake: FakeActuator, clock: ManualClock, path: Path
 ) -> None:
     """Another serial number than the one named: no worker is begun, nothing is claimed."""
-    dispatcher = Dispatcher(store, fake, clock, serial="FAKE-2")
+    dispatcher = Dispatcher(store, fake, clock, serial="FAKE-2", device=UNIT)
     with pytest.raises(WrongUnit, match="serial number FAKE-1, not FAKE-2; nothing was sent"):
         dispatcher.boot()
     assert sql(path, "SELECT count(*) FROM incarnations") == [(0,)]
@@ -302,7 +305,7 @@ def test_nothing_is_dispatched_before_the_first_read(
 ) -> None:
     """Boot reads first: a worker that did not cannot send."""
     with pytest.raises(HilError, match=r"boot\(\) comes first"):
-        Dispatcher(store, fake, clock).dispatch(command())
+        Dispatcher(store, fake, clock, device=UNIT).dispatch(command())
     assert store.row("p1") is None
 
 
@@ -312,8 +315,8 @@ def test_nothing_is_dispatched_before_the_first_read(
 @pytest.mark.mutation("ledger/dispatcher.py", "if fresh is not Freshness.FRESH or", "if False or")
 @pytest.mark.mutation(
     "ledger/dispatcher.py",
-    "if self._clock.wall_s() >= command.start_by_s:",
-    "if self._clock.mono_s() > 1200:",
+    "if self._clock.wall_s() >= command.start_by_s:\n            return Event",
+    "if self._clock.mono_s() > 1200:\n            return Event",
 )
 @pytest.mark.parametrize("offset_s", [-11.0, -3_600.0, 6.0, 3_600.0])
 def test_stale_and_future_reports_wait_and_expire(
@@ -323,7 +326,7 @@ def test_stale_and_future_reports_wait_and_expire(
     device = tmp_path / "device.sqlite"
     create(device, clock_offset_s=offset_s)
     actuator = FakeActuator(device, clock)
-    dispatcher = Dispatcher(store, actuator, clock)
+    dispatcher = Dispatcher(store, actuator, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command()) == Result("expired", State.CLOSED, Reason.EXPIRED)
     assert applications(device) == ()
@@ -346,7 +349,7 @@ def test_nothing_is_discharged_at_the_reserve(
     device = tmp_path / "device.sqlite"
     create(device, stored_wh=stored_wh)
     actuator = FakeActuator(device, clock)
-    dispatcher = Dispatcher(store, actuator, clock)
+    dispatcher = Dispatcher(store, actuator, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command()).answer == "expired"
     assert sql(path, "SELECT detail FROM events WHERE event = 'waits'") == [("inhibit",)]
@@ -359,7 +362,7 @@ def test_the_reserve_does_not_hold_a_charge(store: SqliteStore, tmp_path: Path, 
     device = tmp_path / "device.sqlite"
     create(device, stored_wh=7_500.0)
     actuator = FakeActuator(device, clock)
-    dispatcher = Dispatcher(store, actuator, clock)
+    dispatcher = Dispatcher(store, actuator, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command(power_w=-2_000.0)).answer == "applied"
     actuator.close()
@@ -412,7 +415,7 @@ def test_after_a_death_the_retry_never_applies_twice(
     assert sql(path, "SELECT state FROM commands") == [(left,)]
     assert len(applications(device)) == applied
     store, fake = SqliteStore.open(path), FakeActuator(device, clock)
-    dispatcher = Dispatcher(store, fake, clock)
+    dispatcher = Dispatcher(store, fake, clock, device=UNIT)
     dispatcher.boot()
     dispatcher.recover()
     assert dispatcher.dispatch(command()).answer == answer
@@ -427,7 +430,7 @@ def test_an_intent_of_a_dead_worker_is_uncertain_after_recovery(
     """Recovery sends nothing for it, and the retry is held."""
     dies(path, device, "step[0].acked=exit86", clock)
     store, fake = SqliteStore.open(path), FakeActuator(device, clock)
-    dispatcher = Dispatcher(store, fake, clock)
+    dispatcher = Dispatcher(store, fake, clock, device=UNIT)
     dispatcher.boot()
     dispatcher.recover()
     assert row_of(store).state is State.UNCERTAIN
@@ -445,7 +448,7 @@ def test_recovery_leaves_alone_what_was_sent_to_another_unit(
     create(tmp_path / "other.sqlite", serial="FAKE-2")
     store, other = SqliteStore.open(path), FakeActuator(tmp_path / "other.sqlite", clock)
     before = row_of(store)
-    dispatcher = Dispatcher(store, other, clock)
+    dispatcher = Dispatcher(store, other, clock, device=UNIT)
     dispatcher.boot()
     dispatcher.recover()
     assert row_of(store) == before
@@ -468,7 +471,7 @@ def test_recovery_leaves_alone_what_another_worker_took(
             return found
 
     store = Slow.open(path)
-    dispatcher = Dispatcher(store, fake, clock)
+    dispatcher = Dispatcher(store, fake, clock, device=UNIT)
     dispatcher.boot()
     dispatcher.recover()
     assert (row_of(store).fence, row_of(store).incarnation) == (2, name)

@@ -27,9 +27,12 @@ from tests.ledger.ledgerkit import (
     take_over,
 )
 
+UNIT = "unit-1"
+"""What the commands of these tests call the device."""
+
 
 def booted(store: SqliteStore, unit: Unit) -> Dispatcher:
-    dispatcher = Dispatcher(store, unit, unit.clock)
+    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT)
     dispatcher.boot()
     return dispatcher
 
@@ -119,7 +122,7 @@ def test_local_mode_waits(store: SqliteStore, clock: ManualClock, path: Path) ->
 def test_a_unit_that_was_swapped_waits(store: SqliteStore, clock: ManualClock, path: Path) -> None:
     """Another serial number in the sample than at boot: nothing is sent."""
     unit = Unit(clock, serials=dict.fromkeys(range(1, 1000), "SN-2"), silent_at=lambda n: n == 1)
-    dispatcher = Dispatcher(store, unit, clock, serial="SN-1")
+    dispatcher = Dispatcher(store, unit, clock, serial="SN-1", device=UNIT)
     dispatcher.boot()
     clock.sleep_until(60.0)
     assert dispatcher.dispatch(command()).answer == "expired"
@@ -317,8 +320,8 @@ def test_an_acknowledgement_without_effect_is_uncertain(store: SqliteStore, cloc
 
 @pytest.mark.mutation(
     "ledger/dispatcher.py",
-    "        with self._store.sending(command.device, fence):\n            killpoints",
-    "        if True:\n            killpoints",
+    "        with self._store.sending(command.device, fence):\n            late",
+    "        if True:\n            late",
 )
 def test_a_fence_that_is_lost_between_two_frames_stops_the_second(
     store: SqliteStore, clock: ManualClock, path: Path

@@ -27,15 +27,18 @@ from tests.ledger.ledgerkit import (
     take_over,
 )
 
+UNIT = "unit-1"
+"""What the commands of these tests call the device."""
+
 
 def dispatched(store: SqliteStore, unit: Unit) -> Result:
-    dispatcher = Dispatcher(store, unit, unit.clock)
+    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT)
     dispatcher.boot()
     return dispatcher.dispatch(command())
 
 
 def recovered(store: SqliteStore, unit: Unit) -> None:
-    dispatcher = Dispatcher(store, unit, unit.clock)
+    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT)
     dispatcher.boot()
     dispatcher.recover()
 
@@ -195,8 +198,8 @@ def test_the_stop_is_repeated_until_it_is_verified(store: SqliteStore, clock: Ma
 )
 @pytest.mark.mutation(
     "ledger/follow.py",
-    "                        self._store.evidence(fence, event, (), self._clock",
-    "                        break\n                        self._store.evidence(fence, event, (), self._clock",
+    "                self._store.evidence(fence, event, (), self._clock",
+    "                break\n                self._store.evidence(fence, event, (), self._clock",
 )
 @pytest.mark.mutation(
     "ledger/follow.py",
@@ -234,8 +237,8 @@ def test_a_stop_waits_for_a_read_that_says_whose_device_it_is(
 
 @pytest.mark.mutation(
     "ledger/follow.py",
-    "                    with self._store.sending(command.device, fence):\n                        outcome",
-    "                    if True:\n                        outcome",
+    "            with self._store.sending(command.device, fence):\n                outcome",
+    "            if True:\n                outcome",
 )
 def test_a_stop_is_sent_only_under_the_fence(store: SqliteStore, clock: ManualClock, path: Path) -> None:
     """Whoever lost the command stops nothing: the successor's action might be what runs."""

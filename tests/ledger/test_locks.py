@@ -106,14 +106,27 @@ def test_a_name_cannot_leave_the_folder(tmp_path: Path, locks: LockFolder) -> No
 
 @pytest.mark.mutation(
     "ledger/locks.py",
-    "        except OSError as error:\n",
-    "        except ZeroDivisionError as error:\n",
+    "os.O_CLOEXEC, 0o600)\n        except OSError as error:",
+    "os.O_CLOEXEC, 0o600)\n        except KeyError as error:",
 )
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
     """Without locks there is no telling who lives, so nothing goes on."""
     (tmp_path / "locks").write_text("in the way")
     with pytest.raises(LedgerUnusable, match="cannot be made"):
         LockFolder(tmp_path / "locks").hold("worker")
+
+
+@pytest.mark.mutation(
+    "ledger/locks.py",
+    "            return None\n        except OSError as error:",
+    "            return None\n        except KeyError as error:",
+)
+def test_a_lock_that_cannot_be_looked_at_is_said_in_one_line(tmp_path: Path, locks: LockFolder) -> None:
+    """Whether its worker lives is not known then, which is not the same as dead."""
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "worker.lock").symlink_to("worker.lock")
+    with pytest.raises(LedgerUnusable, match="whether its worker lives is not known"):
+        locks.look("worker")
 
 
 def test_a_lock_does_not_survive_a_normal_exit(locks: LockFolder) -> None:

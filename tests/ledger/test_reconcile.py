@@ -119,8 +119,8 @@ def test_the_tolerance_is_the_largest_of_four(
 
 @pytest.mark.mutation(
     "ledger/reconcile.py",
-    "    if reading.value is None:\n        return None\n",
-    "    if reading.value is None:\n        return True\n",
+    "if reading.value is None or (power_w != 0 and abs(power_w) <= tolerance_w):\n        return None\n",
+    "if reading.value is None or (power_w != 0 and abs(power_w) <= tolerance_w):\n        return True\n",
 )
 @pytest.mark.parametrize(
     ("measured_w", "matches"),
@@ -154,7 +154,7 @@ def test_delivered_is_the_growth_of_the_counter(
     assert delivered_wh(seen(discharged=before), seen(discharged=after), OUT) == delivered
 
 
-@pytest.mark.mutation("ledger/reconcile.py", "return 0.0, abs(command.energy_wh)", "return 0.0, 0.0")
+@pytest.mark.mutation("ledger/reconcile.py", "return 0.0, most_wh", "return 0.0, 0.0")
 def test_without_counters_the_interval_is_nothing_to_everything() -> None:
     """Who cannot count must allow for both."""
     blind = replace(PLAIN, counter_step_wh=None)
@@ -165,8 +165,8 @@ def test_without_counters_the_interval_is_nothing_to_everything() -> None:
 
 @pytest.mark.mutation(
     "ledger/reconcile.py",
-    "max(0.0, delivered - capabilities.counter_step_wh)",
-    "delivered - capabilities.counter_step_wh",
+    "max(0.0, delivered - step_wh)",
+    "delivered - step_wh",
 )
 @pytest.mark.parametrize(("after", "interval"), [(0, (0.0, 10.0)), (1_000, (990.0, 1_010.0))])
 def test_the_interval_is_one_step_wide_on_either_side(after: float, interval: tuple[float, float]) -> None:
@@ -231,3 +231,27 @@ def test_what_acts_at_once_is_observed_by_its_counter() -> None:
     assert reached(OUT, 2_000) is EvidenceLevel.OBSERVED
     assert reached(OUT, 1_000) is EvidenceLevel.ACKNOWLEDGED
     assert reached(RELEASE, 2_000) is EvidenceLevel.ACKNOWLEDGED
+
+
+@pytest.mark.mutation(
+    "ledger/reconcile.py", "(power_w != 0 and abs(power_w) <= tolerance_w)", "False"
+)
+def test_a_power_within_the_tolerance_of_nothing_proves_nothing() -> None:
+    """40 W ± 50 W would match a device that does nothing: that is no evidence, either way."""
+    reading = Reading(0.0, "W", 0.0, "701.W")
+    capabilities = Capabilities(kind="test", power_w_min=-5_000, power_w_max=5_000)
+    assert power_matches(reading, 40.0, capabilities) is None
+    assert power_matches(reading, 200.0, capabilities) is False
+
+
+@pytest.mark.mutation("ledger/reconcile.py", "min(delivered, most_wh) + step_wh", "delivered + step_wh")
+@pytest.mark.mutation(
+    "ledger/reconcile.py", "min(max(0.0, delivered - step_wh), most_wh)", "max(0.0, delivered - step_wh)"
+)
+def test_what_is_counted_beyond_the_command_is_somebody_elses() -> None:
+    """A counter that another command moved, too, proves no more than this command can move."""
+    clock = ManualClock()
+    before = sample(clock)
+    after = replace(before, discharged_wh=Reading(9_000.0, "Wh", 0.0, "701.TotWhInj"))
+    capabilities = Capabilities(kind="test", counter_step_wh=1.0)
+    assert interval_wh(before, after, pulse("p1", 1), capabilities) == (2_000.0, 2_001.0)

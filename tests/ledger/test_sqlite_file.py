@@ -167,10 +167,10 @@ def test_a_commit_that_fails_undoes_all_of_it(path: Path) -> None:
 
     store = SqliteStore.open(path, connect=connect)
     fence = claimed(store)
-    db[0].full = True
+    db[-1].full = True
     with pytest.raises(LedgerError, match="disk is full"):
         store.intent(fence, sample(CLOCK), "plan", CLOCK)
-    db[0].full = False
+    db[-1].full = False
     row = store.row("a")
     assert row is not None
     assert (row.state, row.baseline) == (State.PENDING, None)

@@ -186,7 +186,7 @@ def test_an_unreadable_file_is_refused(path: Path) -> None:
     refused(path, LedgerUnusable, r"cannot be read \(Too many levels of symbolic links\)")
 
 
-@pytest.mark.mutation("ledger/sqlite_open.py", "    _check_file(path, journal_mode)  # first", "    # first")
+@pytest.mark.mutation("ledger/sqlite_open.py", "    new = _check_file(path, journal_mode)", "    new = True")
 def test_what_is_refused_gets_no_lock_file_beside_it(path: Path) -> None:
     """Looking at somebody else's file leaves no trace in their folder."""
     path.write_text("dear diary")
@@ -289,12 +289,7 @@ def dies_at(number: int) -> type[Dies]:
     return Mortal
 
 
-@pytest.mark.mutation(
-    "ledger/sqlite_open.py",
-    "    if not found_wal and version == 0:\n        return True",
-    "    if False:\n        return True",
-)
-@pytest.mark.mutation("ledger/sqlite_open.py", "    if not header:\n        return True\n", "")
+@pytest.mark.mutation("ledger/sqlite_open.py", 'draft = path.with_name(path.name + ".new")', "draft = path")
 @pytest.mark.parametrize("mode", ["WAL", "TRUNCATE", "PERSIST"])
 def test_a_creation_that_is_killed_anywhere_can_be_finished(tmp_path: Path, mode: str) -> None:
     """SIGKILL before each statement of a creation in turn: the next open makes the ledger whole."""
@@ -312,6 +307,22 @@ def test_a_creation_that_is_killed_anywhere_can_be_finished(tmp_path: Path, mode
     assert deaths > 20
 
 
+@pytest.mark.mutation("ledger/sqlite_open.py", '("", "-wal", "-shm", "-journal"):', '("-shm",):')
+def test_what_is_left_of_a_creation_is_replaced(path: Path) -> None:
+    """Whatever stands under the name of the draft, nothing of it gets into the ledger."""
+    path.with_name("ledger.sqlite.new").write_bytes(b"half a draft" * 100)
+    works(path)
+    assert not path.with_name("ledger.sqlite.new").exists()
+
+
+@pytest.mark.mutation("ledger/sqlite_open.py", "    if not found_wal and version == 0:\n", "    if False:\n")
+def test_a_marked_file_without_a_schema_becomes_a_ledger(path: Path) -> None:
+    """A rollback file that is ours and never got a schema holds nothing that could be lost."""
+    sql(path, f"PRAGMA application_id = {APPLICATION_ID}")
+    works(path)
+
+
+@pytest.mark.mutation("ledger/sqlite_open.py", "    if not header:\n", "    if False:\n")
 def test_an_empty_file_becomes_a_ledger(path: Path) -> None:
     """A creation that died before its first byte left an empty file."""
     path.touch()
@@ -358,8 +369,10 @@ class FailsInside(StdlibConnection):
 )
 def test_a_migration_that_fails_leaves_nothing(path: Path) -> None:
     """Half a schema is never committed; the next open starts over."""
+    db = FailsInside(str(path))
     with pytest.raises(LedgerError, match="disk is full"):
-        SqliteStore.open(path, connect=FailsInside)
+        migrate(db)
+    db.close()
     assert sql(path, "SELECT name FROM sqlite_master") == []
     works(path)
 

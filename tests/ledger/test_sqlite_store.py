@@ -209,9 +209,7 @@ def test_eight_processes_claim_one_command_and_one_gets_it(path: Path) -> None:
     assert state_of(path) == ("PENDING", 1, 1)
 
 
-@pytest.mark.mutation(
-    "ledger/sqlite.py", 'return self._locks.is_held(f"worker-{incarnation}")', "return True"
-)
+@pytest.mark.mutation("ledger/sqlite.py", "self._may_run(incarnation) if held is None else held", "True")
 def test_a_dead_workers_claim_is_taken_over(store: SqliteStore, path: Path) -> None:
     """A claim of a killed process is free at once: no time-out, no guess; and it counts as a second attempt."""
     store.submit(pulse("a", 1), CLOCK)
