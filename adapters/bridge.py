@@ -18,9 +18,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from adapters.link import Link
+from adapters.link import Link, handed_over
 from adapters.wire import Wire
-from ledger import killpoints
 from ledger.errors import HilError, UnitFault, UnitSilent, UnitUnreachable, one_line
 from ledger.model import Confirmed, NotSent, Outcome, Step, Unknown
 from ledger.ports import Clock
@@ -107,7 +106,7 @@ class BridgeLink(Link):
         except Exception as error:  # whatever it was: bytes may have left
             self.close()
             return Unknown(f"the client says {_said(error)}")
-        killpoints.reach(killpoints.STEP_SENT)
+        handed_over()
         return Confirmed()
 
 

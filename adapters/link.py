@@ -187,7 +187,7 @@ class Link:
         try:
             self._wire.send(frame)
             if points:
-                killpoints.reach(killpoints.STEP_SENT)
+                handed_over()
             return self._reply()
         except WireClosed as error:
             raise _Doubt(f"the connection broke: {error}") from None
@@ -221,6 +221,11 @@ class Link:
                     raise _Doubt(f"no reply within {self._reply_s:g} s")
             if data:
                 return data
+
+
+def handed_over() -> None:
+    """The kill point between a write frame and its reply, for every link there is."""
+    killpoints.reach(killpoints.STEP_SENT)
 
 
 def _write_pdus(step: Step) -> tuple[bytes, bytes]:

@@ -11,7 +11,7 @@ import json
 import platform
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib import metadata, resources
 from pathlib import Path
@@ -32,6 +32,10 @@ class FolderTaken(HilError):
 
     exit_code = BAD_INPUT
 
+    def __init__(self, path: Path, why: str, remedy: str) -> None:
+        self.why = why
+        super().__init__(f"--out {path}: {why}; {remedy}")
+
 
 class RunFolder:
     """One run's files."""
@@ -43,12 +47,10 @@ class RunFolder:
             taken = any(path.iterdir())
         except OSError as error:
             raise FolderTaken(
-                f"--out {path}: cannot be used ({error.strerror}); give a folder of its own"
+                path, f"cannot be used ({error.strerror})", "give a folder of its own"
             ) from None
         if taken:
-            raise FolderTaken(
-                f"--out {path}: is not empty, and an earlier run is not overwritten; give another one"
-            )
+            raise FolderTaken(path, "is not empty, and an earlier run is not overwritten", "give another one")
         self.path = path
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
         self._diagnostics = (path / "diagnostics.jsonl").open("w", encoding="utf-8")
@@ -91,12 +93,16 @@ class RunFolder:
         self._diagnostics.close()
         self._wire.close()
         _write(self.path / "results.json", results)
-        files = sorted(file for file in self.path.rglob("*") if file.is_file())
+        digests: dict[str, str] = {}
+        for file in sorted(self.path.rglob("*")):
+            with suppress(FileNotFoundError):  # what a worker that was cut short still removes
+                if file.is_file():
+                    digests[str(file.relative_to(self.path))] = sha256(file.read_bytes())
         _write(
             self.path / "manifest.json",
             {
                 "schema": "battery-hil/manifest/1",
-                "files": {str(file.relative_to(self.path)): sha256(file.read_bytes()) for file in files},
+                "files": digests,
                 "versions": versions(),
                 "config_sha256": results["config_sha256"],
                 "source_sha256": results["source_sha256"],

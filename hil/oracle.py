@@ -91,7 +91,7 @@ class Facts:
     triggered_s: float | None
     """When the device last accepted the trigger."""
     default_mode_s: float | None
-    """When it was next seen in its default mode; None if it was not."""
+    """When it last fell back to its default mode, by its own journal; None if it did not."""
     timer_s: float
     start_by_s: float
     """Clock of the run, as all times here."""

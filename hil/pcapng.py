@@ -24,6 +24,7 @@ _DISSECTOR, _PORT_TYPE, _SOURCE_PORT, _TARGET_PORT = 12, 24, 25, 26
 _PORT_TYPE_TCP: Final = 2
 _COMMENT, _IF_NAME, _IF_TSRESOL, _END = 1, 2, 9, 0
 _NANOSECONDS: Final = b"\x09"
+_LATEST: Final = 2**64 - 1
 MODBUS_PORT: Final = 502
 _WORKER_PORT: Final = 49_152
 _PSH_ACK: Final = 0x5018
@@ -47,7 +48,8 @@ class Capture:
         """Append one frame of a row."""
         interface = self._interface(row, _LINKTYPE_UPPER_PDU if frame.rtu else _LINKTYPE_RAW)
         packet = _exported(frame) if frame.rtu else self._packet(interface, frame)
-        moment = round(wall_s * 1e9)
+        # a time that the format cannot say must not cost a frame
+        moment = min(max(round(wall_s * 1e9), 0), _LATEST)
         head = struct.pack("<IIIII", interface, moment >> 32, moment & 0xFFFFFFFF, len(packet), len(packet))
         who = f"{frame.link}, connection {frame.connection}: {frame.fate}"
         self._block(_PACKET, head + _padded(packet) + _options((_COMMENT, who.encode())))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
+import sqlite3
 import tempfile
 from collections.abc import Awaitable, Iterator
 from contextlib import closing, contextmanager
@@ -43,12 +45,12 @@ class LineGone(HilError):
 
 
 async def serve(config: Config, host: str, port: int) -> None:
-    """Serve until Ctrl-C or SIGTERM; says where. Raises :class:`CannotServe`, :class:`LineGone`."""
+    """Serve until Ctrl-C, SIGTERM or SIGHUP; says where. Raises :class:`CannotServe`, :class:`LineGone`."""
     journal = Path(config.simulator.journal) if config.simulator.journal else None
     with closing(_device(config, journal)) as device, _tls(config, host) as (tls, folder):
         server, where = await _start(config, device, (host, port), tls)
         stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         print(f"simulator {device.serial}: {where}, unit {config.link.unit}, SunSpec at 40000")
         if folder is not None:
@@ -77,7 +79,7 @@ def _device(config: Config, journal: Path | None) -> Device:
     )
     try:
         return Device(RealClock(), battery, serial=settings.serial, journal_path=journal)
-    except (JournalInUse, JournalUnusable, ValueError, OSError) as error:
+    except (JournalInUse, JournalUnusable, ValueError, OSError, sqlite3.Error) as error:
         raise CannotServe(f"simulator: {error}; nothing was started") from None
 
 
@@ -125,11 +127,25 @@ async def _start(
     server = SimulatorServer(
         units, host, port, real_time=True, framing="rtu" if transport == "rtu-tcp" else "tcp", tls=tls
     )
-    what, remedy = (
-        f"--port {port}: {host}:{port} cannot be served on",
-        "choose another with --port, or 0 for any",
+    try:
+        return server, f"{SPOKEN[transport]} {host}:{await server.start()}"
+    except OSError as error:
+        raise _cannot_bind(host, port, error) from None
+
+
+def _cannot_bind(host: str, port: int, error: OSError) -> CannotServe:
+    """Say which of the two was wrong."""
+    why = error.strerror or error
+    number = error.errno or 0  # below 0: what getaddrinfo says, wrapped by asyncio
+    if number < 0 or number == errno.EADDRNOTAVAIL:
+        return CannotServe(
+            f"--host {host}: is no address of this machine ({why}); nothing was started:"
+            " give one with --host, such as 127.0.0.1, or 0.0.0.0 for all"
+        )
+    return CannotServe(
+        f"--port {port}: {host}:{port} cannot be served on ({why}); nothing was started:"
+        " choose another with --port, or 0 for any"
     )
-    return server, f"{SPOKEN[transport]} {host}:{await _or_say(server.start(), what, remedy)}"
 
 
 def _usable(tls: ServerTls) -> None:

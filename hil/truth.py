@@ -30,6 +30,8 @@ class Truth:
     """The powers that the device accepted and put in force, oldest first."""
     complete: bool = True
     """False if the device remembers fewer changes than there were: then nothing can be counted."""
+    default_age_s: float = 0.0
+    """How long it has been in its default mode, by its own journal; 0 if it is not, or if nothing is ever in force."""
 
 
 def of_fake(path: Path) -> Truth:
@@ -77,17 +79,21 @@ class SimulatorTruth:
             return self._journal.decode(name, journal)
 
         entries = [
-            (value(f"Jrn[{n}].Seq"), value(f"Jrn[{n}].W"))
+            (value(f"Jrn[{n}].Seq"), value(f"Jrn[{n}].W"), value(f"Jrn[{n}].At"))
             for n in range(RING_LENGTH)
             if value(f"Jrn[{n}].Seq")
         ]
         out_wh, in_wh = (value(name) / 1000 for name in ("DisWhMil", "ChaWhMil"))
+        since_s: float | None = 0.0  # by the device's own count of seconds
+        for _, power, at_s in sorted(entries):
+            since_s = None if power else at_s if since_s is None else since_s
         return Truth(
             stored_wh=self._initial_wh - out_wh / self._efficiency + in_wh,
             default_mode=self._control.decode("WSetEna", control) == 0,
             remaining_s=float(self._control.decode("WSetRvrtRem", control)),
-            setpoints_w=tuple(float(power) for _, power in sorted(entries) if power),
+            setpoints_w=tuple(float(power) for _, power, _ in sorted(entries) if power),
             complete=len(entries) == value("CmdSeq"),
+            default_age_s=0.0 if since_s is None else float(value("UpSecs") - since_s),
         )
 
     def _model(self, model_id: int, size: int) -> tuple[int, ...]:

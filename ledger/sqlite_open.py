@@ -50,9 +50,8 @@ def open_safely(
         raise LedgerUnusable(
             f"ledger {path}: there is no folder {path.parent}; create it, or give another path"
         )
-    new = _check_file(
-        path, journal_mode
-    )  # first without the lock: what is refused gets no lock file beside it
+    # first without the lock: what is refused gets no lock file beside it
+    new = _check_file(path, journal_mode)
     if not new:
         _refuse_alone(path, locks)
     with locks.waiting("open"):

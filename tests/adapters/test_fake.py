@@ -385,7 +385,9 @@ def test_there_has_to_be_a_device(path: Path, clock: ManualClock) -> None:
     assert not path.exists()
 
 
-@pytest.mark.mutation(FAKE, "except sqlite3.Error as error:", "except ZeroDivisionError as error:")
+@pytest.mark.mutation(
+    FAKE, "sqlite3.Error as error:\n            return", "KeyError as error:\n            return"
+)
 @pytest.mark.mutation(
     FAKE, 'if self._db.in_transaction:\n                self._db.execute("ROLLBACK")', "pass"
 )

@@ -27,7 +27,11 @@ def _children(pid: int) -> list[int]:
 @pytest.mark.mutation("hil/launcher.py", "if started.cancelled():", "if False:")
 @pytest.mark.mutation("hil/cli.py", "        codes.add(ABORTED)\n", "        pass\n")
 @pytest.mark.mutation("hil/cli.py", "    if stop.asked:\n", "    if False:\n")
-@pytest.mark.mutation("hil/stopping.py", "        if not self.asked:\n", "        if True:\n")
+@pytest.mark.mutation(
+    "hil/stopping.py",
+    "        if not self.asked:\n            self.asked",
+    "        if True:\n            self.asked",
+)
 @pytest.mark.mutation("hil/stopping.py", "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_row", [1, 3, 8])

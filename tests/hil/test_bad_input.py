@@ -135,7 +135,7 @@ def test_a_config_that_cannot_be_read_is_named(cli: Run, tmp_path: Path) -> None
     binary.write_bytes(b"\xff\xfe\x00")
     for path, fragment in (
         (tmp_path / "none.toml", "there is no such file"),
-        (tmp_path, "is not a file"),
+        (tmp_path, "is a folder, not a config"),
         (huge, "10,000,000 bytes"),
         (binary, "is not UTF-8"),
     ):
@@ -317,3 +317,99 @@ def test_wrong_variables_are_named(name: str, value: str, code: int, fragments: 
     exited, _, err = work(json.dumps(COMMAND), **{name: value})
     assert exited == code
     _one_line(err, fragments)
+
+
+# The command line itself ----------------------------------------------------------------------------------
+
+
+@pytest.mark.mutation("hil/cli.py", "    except Exception:\n", "    except MemoryError:\n")
+def test_a_fault_of_the_kit_is_a_traceback_and_70(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw is said in full, for a report, and is not taken for a failed expectation."""
+
+    def broken(console: object) -> int:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr("hil.doctor.doctor", broken)
+    code, _, err = cli("doctor")
+    assert code == 70
+    assert "RuntimeError: nobody foresaw this" in err
+    assert "please report" in err.splitlines()[-1]
+
+
+@pytest.mark.mutation(
+    "hil/runner.py",
+    "            except Exception as error:  # one",
+    "            except KeyError as error:  # one",
+)
+def test_a_row_that_breaks_is_an_error_among_results(
+    cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A fault in one row is its verdict: exit code 70, the run folder is whole and has the traceback."""
+
+    def broken(*_: object) -> None:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr("hil.runner._RowRun", broken)
+    out = tmp_path / "out"
+    code, _, err = cli("run", *ONE_ROW, "--out", str(out))
+    assert (code, err) == (70, "")
+    (row,) = json.loads((out / "results.json").read_text(encoding="utf-8"))["scenarios"]
+    assert row["verdict"] == "error"
+    assert row["problems"] == ["fault of the kit: OverflowError('date value out of range')"]
+    assert "Traceback" in (out / "diagnostics.jsonl").read_text(encoding="utf-8")
+    assert (out / "manifest.json").exists()
+
+
+@pytest.mark.mutation("hil/cli.py", "if config is not None and Path(config).is_dir():", "if False:")
+def test_a_folder_is_no_config(cli: Run, tmp_path: Path) -> None:
+    """``hil run configs`` says what configs is."""
+    code, _, err = cli("run", str(tmp_path), *ONE_ROW)
+    assert code == 2
+    _one_line(err, [str(tmp_path), "is a folder, not a config", "TOML file"])
+
+
+@pytest.mark.mutation(
+    "hil/cli.py", "    except FolderTaken as error:\n", "    except MemoryError as error:\n"
+)
+def test_a_working_directory_without_room_is_named(
+    cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody gave --out: the message speaks of the folder that hil chose, and offers --out as the way out."""
+    monkeypatch.chdir(tmp_path)
+    Path("runs").write_text("in the way", encoding="utf-8")
+    code, _, err = cli("run", *ONE_ROW)
+    assert code == 2
+    _one_line(err, [f"no run folder can be made in {tmp_path}", "with --out"])
+
+
+@pytest.mark.mutation("hil/cli.py", "if host is not None and not host.strip():", "if False:")
+def test_an_empty_host_is_not_the_default(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--host ""`` is a script's unset variable: nothing is served."""
+
+    async def served(*_: object) -> None:
+        raise AssertionError("served")
+
+    monkeypatch.setattr("hil.serve.serve", served)
+    code, _, err = cli("simulate", "--host", "")
+    assert code == 2
+    _one_line(err, ["--host: is empty", "127.0.0.1"])
+
+
+@pytest.mark.mutation("hil/serve.py", "number < 0 or number == errno.EADDRNOTAVAIL", "number < 0")
+@pytest.mark.mutation("hil/serve.py", "number < 0 or number", "number")
+@pytest.mark.parametrize("host", ["a..b", "300.1.1.1", "192.0.2.1", "x" * 70])
+def test_a_host_that_is_not_ours_is_blamed_on_the_host(host: str, cli: Run) -> None:
+    """No name, no address, and somebody else's address: --host is named, not --port."""
+    code, _, err = cli("simulate", "--host", host, "--port", "0")
+    assert code == 2
+    _one_line(err, [f"--host {host}: is no address of this machine", "nothing was started"])
+
+
+@pytest.mark.mutation("hil/serve.py", "OSError, sqlite3.Error) as error", "OSError) as error")
+def test_a_journal_that_is_a_folder_is_refused(cli: Run, tmp_path: Path) -> None:
+    """One line, exit code 2."""
+    config = tmp_path / "c.toml"
+    config.write_text(f"[simulator]\njournal = '{tmp_path}'\n", encoding="utf-8")
+    code, _, err = cli("simulate", str(config), "--port", "0")
+    assert code == 2
+    _one_line(err, ["simulator: ", "nothing was started"])

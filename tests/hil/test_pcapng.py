@@ -50,6 +50,16 @@ def test_every_row_is_an_interface_and_every_frame_a_packet() -> None:
     assert b"withheld" in blocks[3][1]
 
 
+@pytest.mark.mutation("hil/pcapng.py", "min(max(round(wall_s * 1e9), 0), _LATEST)", "round(wall_s * 1e9)")
+@pytest.mark.parametrize(("wall_s", "shown"), [(-1e10, 0), (3e11, 2**64 - 1)])
+def test_a_time_that_the_format_cannot_say_is_the_nearest(wall_s: float, shown: int) -> None:
+    """1650 and 9999 lie outside its 64 bits of nanoseconds: the frame is kept all the same."""
+    file = io.BytesIO()
+    Capture(file).frame("clean.durable", QUERY, wall_s)
+    _, high, low = struct.unpack_from("<III", _blocks(file.getvalue())[2][1])
+    assert high << 32 | low == shown
+
+
 def test_sequence_numbers_follow_the_stream() -> None:
     """A reply acknowledges what the query sent, so that a dissector pairs them."""
     blocks = _blocks(_capture())

@@ -233,9 +233,7 @@ def test_what_acts_at_once_is_observed_by_its_counter() -> None:
     assert reached(RELEASE, 2_000) is EvidenceLevel.ACKNOWLEDGED
 
 
-@pytest.mark.mutation(
-    "ledger/reconcile.py", "(power_w != 0 and abs(power_w) <= tolerance_w)", "False"
-)
+@pytest.mark.mutation("ledger/reconcile.py", "(power_w != 0 and abs(power_w) <= tolerance_w)", "False")
 def test_a_power_within_the_tolerance_of_nothing_proves_nothing() -> None:
     """40 W ± 50 W would match a device that does nothing: that is no evidence, either way."""
     reading = Reading(0.0, "W", 0.0, "701.W")

@@ -1,0 +1,64 @@
+"""Stopping a run once: the first signal ends it in order, and the rest do not disturb that."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a polite end, and a terminal that is closed: one and the same wish."""
+
+
+class Stop:
+    """Whether somebody asked for the end, and what is cancelled by it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler. Only the first signal does anything: cleaning up is not cut short."""
+        if not self.asked:
+            self.asked = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._running is not None:
+            loop, task = self._running
+            loop.call_soon_threadsafe(task.cancel)  # also wakes the loop
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` to its end, or until it has cleaned up after the first signal."""
+
+        async def cancellable() -> None:
+            self._running = asyncio.get_running_loop(), asyncio.ensure_future(work)
+            if self.asked:
+                self._cancel()
+            try:
+                await self._running[1]
+            except asyncio.CancelledError:
+                if not self.asked:
+                    raise
+            finally:
+                self._running = None
+
+        asyncio.run(cancellable())
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """Take the signals over for a block. One that was ignored before, as under nohup, stays ignored."""
+    stop = Stop()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
