@@ -111,7 +111,7 @@ def test_an_exception_that_promises_nothing_is_unknown(code: int) -> None:
 )
 def test_silence_is_unknown_and_nothing_is_repeated() -> None:
     """No reply in time: Unknown, exactly one frame was on the wire, and the wire is closed."""
-    assert one_write(silent) == (Unknown("no reply within 0.05 s"), 1, False)
+    assert one_write(silent) == (Unknown("no reply within 0.2 s"), 1, False)
 
 
 @pytest.mark.mutation(LINK, 'self._clock.charge(left_s, "no reply")', "pass")
@@ -121,7 +121,7 @@ def test_silence_takes_the_reply_time_on_the_clock() -> None:
     with scripted(silent, clock=clock) as (link, _device):
         link.write(BLOCK)
 
-    assert clock.mono_s() == 10.05
+    assert clock.mono_s() == 10.2
 
 
 @pytest.mark.parametrize("end", ["close", "reset"])

@@ -30,7 +30,7 @@ from tests.adapters.kit import PATIENCE_S, pulse
 
 WIRE = "adapters/wire.py"
 REGISTRY = "adapters/registry.py"
-REPLY_S = 0.05
+REPLY_S = 0.2
 
 
 # -- a serial port -------------------------------------------------------------------------------------
