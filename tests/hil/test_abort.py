@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hil.evidence import FolderTaken, RunFolder
-from hil.stopping import stopping
+from hil.stopping import Stop, stopping
 
 
 def _children(pid: int) -> list[int]:
@@ -27,11 +27,6 @@ def _children(pid: int) -> list[int]:
 @pytest.mark.mutation("hil/launcher.py", "if started.cancelled():", "if False:")
 @pytest.mark.mutation("hil/cli.py", "        codes.add(ABORTED)\n", "        pass\n")
 @pytest.mark.mutation("hil/cli.py", "    if stop.asked:\n", "    if False:\n")
-@pytest.mark.mutation(
-    "hil/stopping.py",
-    "        if not self.asked:\n            self.asked",
-    "        if True:\n            self.asked",
-)
 @pytest.mark.mutation("hil/stopping.py", "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_row", [1, 3, 8])
@@ -162,3 +157,26 @@ def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     with pytest.raises(FolderTaken) as raised:
         RunFolder(tmp_path / "file" / "out")
     assert raised.value.why == "cannot be used (Not a directory)"
+
+
+@pytest.mark.mutation(
+    "hil/stopping.py",
+    "        if not self.asked:\n            self.asked",
+    "        if True:\n            self.asked",
+)
+def test_only_the_first_signal_counts() -> None:
+    """A second one, while the run cleans up after the first, does not cut that short."""
+    stop, cleaned = Stop(), []
+
+    async def work() -> None:
+        try:
+            stop(signal.SIGINT, None)
+            await asyncio.sleep(60)
+        finally:
+            stop(signal.SIGINT, None)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            cleaned.append(True)
+
+    stop.run(work())
+    assert cleaned == [True]
