@@ -359,8 +359,8 @@ def test_when_the_rig_is_killed_everything_is_gone(how: str, tmp_path: Path) -> 
 )
 @pytest.mark.mutation(
     "hil/launcher.py",
-    "        for started in self._started.values():\n            started.set_exception(LauncherGone(_GONE))\n",
-    "",
+    "            if not started.done():\n                started.set_exception(LauncherGone(_GONE))\n",
+    "            pass\n",
 )
 def test_a_launcher_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> None:
     """If the launcher itself dies, its children are killed, and whoever waits for one gets an error, not silence."""
