@@ -2,7 +2,7 @@
 #
 #   make run            the restart suite on the simulator   (make run ARGS="--suite all")
 #   make test           everything that has to hold; `make check` is the same
-#   make mutants        only the mutants: does each guard's test notice when the guard is gone?
+#   make mutants        does each guard's test notice when the guard is gone? (about ten minutes; ARGS=tests/ledger)
 #   make format         format and apply the linter's safe fixes
 #   make wheel          build the wheel into dist/
 #   make clean          remove what these commands made, run folders excepted
@@ -34,7 +34,6 @@ check: setup-test
 	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-	$(BIN)/python tests/mutants.py --jobs $(JOBS)
 
 mutants: setup-test
 	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)

@@ -468,7 +468,7 @@ def in_child(body: Callable[[], object]) -> int:
 @pytest.mark.parametrize(("method", "code", "writes"), [("write", 86, 1), ("read", 0, 0)])
 @pytest.mark.mutation(LINK, "killpoints.reach(killpoints.STEP_SENT)", "pass")
 @pytest.mark.mutation(
-    LINK, "            if points:\n                kill", "            if True:\n                kill"
+    LINK, "            if points:\n                handed", "            if True:\n                handed"
 )
 def test_a_worker_can_die_between_frame_and_reply(method: str, code: int, writes: int) -> None:
     """The point step.sent lies behind a write frame that has left, before its reply; a read does not pass it."""

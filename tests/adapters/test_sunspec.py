@@ -72,8 +72,8 @@ def test_a_reversal_goes_through_zero(unit: SunSpecActuator, clock: ManualClock)
 
 @pytest.mark.mutation(
     SUNSPEC,
-    "if self._profile.commit is Commit.BLOCK:\n            return (Step(Role.TRIGGER",
-    "if False:\n            return (Step(Role.TRIGGER",
+    "if self._profile.commit is Commit.BLOCK:\n            stops",
+    "if False:\n            stops",
 )
 @pytest.mark.mutation(SUNSPEC, "*sample.block[percent : percent + 2],", "0,\n            0,")
 def test_a_pulse_is_one_block_write(unit: SunSpecActuator, clock: ManualClock, device: Device) -> None:

@@ -132,8 +132,8 @@ def test_counters_without_a_scale_are_no_counters(clock: ManualClock) -> None:
 # -- finding the models --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [40_000, 0, 50_000])
-@pytest.mark.mutation("adapters/registers.py", "(40000, 0, 50000)", "(40000,)")
+@pytest.mark.parametrize("base", [40_000, 0, 50_000, 1])
+@pytest.mark.mutation("adapters/registers.py", "(40000, 0, 50000, 1)", "(40000,)")
 def test_the_map_is_found_wherever_it_may_begin(clock: ManualClock, base: int) -> None:
     """The usual base addresses are tried in turn; a plan addresses what was found."""
     device = Device(clock, base=base)
@@ -323,7 +323,9 @@ def test_a_write_after_close_is_not_sent(clock: ManualClock) -> None:
         assert device.writes() == []
 
 
-@pytest.mark.mutation(SUNSPEC, "if self._known_on != self._link.generation:", "if self._known_on < 0:")
+@pytest.mark.mutation(
+    SUNSPEC, "self._map is None or self._known_on != self._link.generation:", "self._known_on < 0:"
+)
 def test_the_serial_number_is_read_on_every_connection(clock: ManualClock) -> None:
     """Each new connection walks the chain and reads the common model again, 68 registers at 40002."""
     with stub(clock) as (link, device):

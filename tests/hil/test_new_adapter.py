@@ -167,7 +167,6 @@ def test_paths_are_seen_from_the_config_s_folder(tmp_path: Path) -> None:
     assert settings.target.profile == str((tmp_path / "acme" / "acme.toml").resolve())
 
 
-@pytest.mark.mutation(CONFIG, "plugins.profile_of(adapter, plugins.find_adapter(adapter), value)", "pass")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

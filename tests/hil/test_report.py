@@ -70,7 +70,9 @@ def test_the_matrix_has_scenarios_down_and_workers_across() -> None:
 
 
 @pytest.mark.mutation(
-    "hil/report.py", "if scenario.is_variant and _like_base(scenario, row, by_row):", "if False:"
+    "hil/report.py",
+    "if scenario.is_variant and (_like_base(scenario, row, by_row) or not _ran(row)):",
+    "if False:",
 )
 @pytest.mark.mutation(
     "hil/report.py",
@@ -118,7 +120,7 @@ def test_a_variant_without_its_scenario_is_shown() -> None:
 
 @pytest.mark.mutation("hil/report.py", "same += _like_base(scenario, {worker: result}, by_row)", "same += 1")
 @pytest.mark.mutation(
-    "hil/report.py", 'if result is not None and result.verdict != "blocked"', "if result is not None"
+    "hil/report.py", "if result is not None and result.verdict not in _NOT_RUN", "if result is not None"
 )
 def test_variants_are_counted_by_kind() -> None:
     """Each kind of variant has a line that says how many of its rows came out like their scenario; blocked ones
