@@ -15,7 +15,7 @@ from adapters.framing import RtuFraming
 from adapters.registers import BASE_ADDRESSES
 from adapters.registry import Transport
 from hil.certificates import Authority
-from hil.config import Config
+from hil.config import Config, DeviceSection
 from hil.launcher import Launcher, Process
 from hil.lines import LOOPBACK, PTY_BAUDRATE, LineWiring, StreamWiring, TlsWiring
 from hil.oracle import ControlMap, is_trigger
@@ -85,6 +85,18 @@ SPOKEN: Final[dict[Transport, str]] = {
     "tls": "Modbus/TCP Security",
 }
 """What a transport is called."""
+
+
+def battery_of(device: DeviceSection) -> Battery:
+    """The battery that a config asks for, in a run and behind ``hil simulate`` alike."""
+    return Battery(
+        capacity_wh=device.capacity_wh,
+        stored_wh=device.stored_wh,
+        reserve_wh=device.reserve_wh,
+        round_trip_efficiency=device.round_trip_efficiency,
+        charge_w_max=device.power_w_max,
+        discharge_w_max=device.power_w_max,
+    )
 
 
 def describe(config: Config) -> str:
@@ -164,14 +176,7 @@ class SimulatorRig:
 
     async def start(self) -> None:
         device = self._config.device
-        battery = Battery(
-            capacity_wh=device.capacity_wh,
-            stored_wh=device.stored_wh,
-            reserve_wh=device.reserve_wh,
-            round_trip_efficiency=device.round_trip_efficiency,
-            charge_w_max=device.power_w_max,
-            discharge_w_max=device.power_w_max,
-        )
+        battery = battery_of(device)
         settings = {
             "clock": str(self._clock_folder),
             "battery": asdict(battery),

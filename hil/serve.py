@@ -16,10 +16,9 @@ from hil.certificates import HOSTS, Authority
 from hil.clock import RealClock
 from hil.config import Config
 from hil.exits import BAD_INPUT, UNREACHABLE
-from hil.rig import SPOKEN
+from hil.rig import SPOKEN, battery_of
 from ledger.errors import HilError
 from simulator import (
-    Battery,
     Device,
     JournalInUse,
     JournalUnusable,
@@ -69,14 +68,7 @@ async def serve(config: Config, host: str, port: int) -> None:
 
 def _device(config: Config, journal: Path | None) -> Device:
     settings = config.device
-    battery = Battery(
-        capacity_wh=settings.capacity_wh,
-        stored_wh=settings.stored_wh,
-        reserve_wh=settings.reserve_wh,
-        round_trip_efficiency=settings.round_trip_efficiency,
-        charge_w_max=settings.power_w_max,
-        discharge_w_max=settings.power_w_max,
-    )
+    battery = battery_of(settings)
     try:
         return Device(RealClock(), battery, serial=settings.serial, journal_path=journal)
     except (JournalInUse, JournalUnusable, ValueError, OSError, sqlite3.Error) as error:

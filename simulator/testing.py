@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -27,11 +27,21 @@ def served(clock: Clock, battery: Battery | None = None, *, unit: int = 1) -> It
 
     The test's clock is the device's: on a :class:`~ledger.testing.ManualClock` an hour takes no time.
     """
+    device = Device(clock, battery)
+    try:
+        with serving({unit: device}) as port:
+            yield port
+    finally:
+        device.close()
+
+
+@contextmanager
+def serving(devices: Mapping[int, Device]) -> Iterator[int]:
+    """Devices of the caller's, by unit id, on loopback, in a thread of their own; gives the port."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    device = Device(clock, battery)
-    server = SimulatorServer({unit: device})
+    server = SimulatorServer(devices)
     try:
         yield asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE_S)
     finally:
@@ -40,4 +50,3 @@ def served(clock: Clock, battery: Battery | None = None, *, unit: int = 1) -> It
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE_S)
         loop.close()
-        device.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 import threading
@@ -16,8 +15,7 @@ from adapters.wire import TcpWire
 from ledger.model import Confirmed, Pulse, Reference, Step
 from ledger.ports import Actuator, Clock
 from ledger.testing import ManualClock
-from simulator.device import Device
-from simulator.server import SimulatorServer
+from simulator.testing import serving
 
 REPLY_S = 0.2
 """How long a test really waits for an answer that does not come."""
@@ -230,22 +228,8 @@ def scripted(
         device.close()
 
 
-@contextmanager
-def served(devices: Mapping[int, Device]) -> Iterator[int]:
-    """The real simulator on loopback, in a thread; gives the port."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    server = SimulatorServer(devices)
-    try:
-        yield asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE_S)
-    finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(PATIENCE_S)
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(PATIENCE_S)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE_S)
-        loop.close()
-
+served = serving
+"""The real simulator on loopback, in a thread; gives the port."""
 
 REFERENCE: dict[tuple[int, str], int | str] = {
     (1, "Mn"): "maker",
