@@ -5,22 +5,40 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from hil.clock import ClockPage, RealClock
 from simulator import Battery, Device, SerialServer, ServerTls, SimulatorServer
+from simulator.device import TEMP_C
 
 READY_DESCRIPTOR: Final = 3
 """Where a rig expects two port numbers, once all is open: of plain Modbus/TCP, for whoever wants the truth, and
-of the wire under test. They are the same for plain Modbus/TCP; on a serial line the second is 0."""
+of the wire under test. They are the same for plain Modbus/TCP without ``sessions_max``, and with ``truth`` false,
+where only the wire under test is served; a serial line's number is 0, and its name comes third."""
+
+TIMERS: Final[Mapping[str, bool]] = {"acts": True, "cosmetic": False}
+"""Values of ``timer``: whether the reversion timer does anything when it has run out."""
+
+_CHUNK: Final = 4096
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve one unit until killed. The argument is what :func:`hil.rig` puts together."""
+    """Serve one unit until told to end. The argument is what :mod:`hil.rig` puts together.
+
+    Optional keys: ``timer`` and ``temp_c`` say how the unit is; ``port`` (0: any) and ``sessions_max`` (0: no limit)
+    are of the wire under test, if it has ports; ``truth`` false leaves out the plain port beside it.
+    SIGTERM ends it in good order, journal stamped, and so does the end of file of the pipe whose read end is
+    descriptor ``lifeline``, if given: when everybody who holds the write end is gone, whoever started it.
+    """
     settings: dict[str, Any] = json.loads(arguments[0])
+    timer = settings.get("timer", "acts")
+    if timer not in TIMERS:
+        raise ValueError(f"timer = {timer!r}: nothing was started; give {' or '.join(TIMERS)}")
     virtual = settings["clock"] is not None
     clock = ClockPage(Path(settings["clock"])) if virtual else RealClock()
     device = Device(
@@ -29,27 +47,84 @@ def main(arguments: Sequence[str]) -> int:
         serial=settings["serial"],
         journal_path=Path(settings["journal"]),
         powered_off_at_s=settings.get("powered_off_at_s"),
+        timer_acts=TIMERS[timer],
+        temp_c=settings.get("temp_c", TEMP_C),
     )
-    asyncio.run(_serve(device, settings, real_time=not virtual))
+    with closing(device):
+        asyncio.run(_serve(device, settings, real_time=not virtual))
     return 0
 
 
 async def _serve(device: Device, settings: dict[str, Any], *, real_time: bool) -> None:
-    units = {settings["unit"]: device}
-    plain = SimulatorServer(units, real_time=real_time)
-    port = tested = await plain.start()
-    match settings.get("transport", "tcp"):
-        case "rtu":
-            await SerialServer(units, settings["line"], baudrate=settings["baudrate"]).start()
-            tested = 0
-        case "rtu-tcp":
-            tested = await SimulatorServer(units, framing="rtu").start()
-        case "tls":
-            certificate, key, ca = (Path(settings[name]) for name in ("certificate", "key", "ca"))
-            tested = await SimulatorServer(units, tls=ServerTls(certificate, key, ca)).start()
-    os.write(READY_DESCRIPTOR, f"{port} {tested}".encode())
+    end = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
+    if "lifeline" in settings:
+        _hold(settings["lifeline"], end)
+    wire = _wire({settings["unit"]: device}, settings, real_time=real_time)
+    plain: SimulatorServer | None = None
+    try:
+        port = tested = 0
+        line = ""
+        if isinstance(wire, SerialServer):
+            line = f" {await wire.start()}"
+        else:
+            port = tested = await wire.start()
+        if settings.get("truth", True) and not _tells_the_truth(settings):
+            plain = SimulatorServer({settings["unit"]: device})
+            port = await plain.start()
+        _ready(f"{port} {tested}{line}", held="lifeline" in settings)
+        await end.wait()
+    finally:
+        await wire.stop()
+        if plain is not None:
+            await plain.stop()
+
+
+def _wire(
+    units: Mapping[int, Device], settings: dict[str, Any], *, real_time: bool
+) -> SimulatorServer | SerialServer:
+    """The wire under test. A serial line has neither a port nor sessions."""
+    transport = settings.get("transport", "tcp")
+    if transport == "rtu":
+        return SerialServer(units, settings["line"], baudrate=settings["baudrate"], real_time=real_time)
+    tls = None
+    if transport == "tls":
+        tls = ServerTls(Path(settings["certificate"]), Path(settings["key"]), Path(settings["ca"]))
+    return SimulatorServer(
+        units,
+        port=settings.get("port", 0),
+        real_time=real_time,
+        framing="rtu" if transport == "rtu-tcp" else "tcp",
+        tls=tls,
+        sessions_max=settings.get("sessions_max", 0),
+    )
+
+
+def _tells_the_truth(settings: dict[str, Any]) -> bool:
+    """Whether the wire under test is also the plain one that anybody may ask."""
+    return settings.get("transport", "tcp") == "tcp" and not settings.get("sessions_max", 0)
+
+
+def _ready(line: str, *, held: bool) -> None:
+    """Tell whoever started this. Who is gone already is not told, and ends this only if no lifeline does."""
+    try:
+        os.write(READY_DESCRIPTOR, line.encode())
+    except BrokenPipeError:
+        if not held:
+            raise
     os.close(READY_DESCRIPTOR)
-    await plain.serve_forever()
+
+
+def _hold(lifeline: int, end: asyncio.Event) -> None:
+    """Set ``end`` at the end of the pipe; what is written to it means nothing."""
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        if not os.read(lifeline, _CHUNK):
+            loop.remove_reader(lifeline)
+            end.set()
+
+    loop.add_reader(lifeline, readable)
 
 
 if __name__ == "__main__":

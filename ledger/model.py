@@ -275,6 +275,8 @@ class Sample:
     """The command token in force, from devices that keep one."""
     block: tuple[int, ...] = ()
     """The control block as read, for planning and for restoring."""
+    temp_c: Reading = Reading(None, "°C", 0.0, "")
+    """Of the cabinet, if it is told; ledgers written before there was one do not tell."""
 
     @property
     def above_reserve_wh(self) -> float | None:

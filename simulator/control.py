@@ -191,4 +191,4 @@ class Memory:
     ena_rvrt: int
     rvrt_tms: int
     timer_left_s: float | None
-    """Until the reversion; None while no timer runs."""
+    """Until the timer runs out, below 0 if it has and did not act; None without one."""

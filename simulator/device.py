@@ -35,14 +35,22 @@ if TYPE_CHECKING:
 SERIAL_LENGTH_MAX: Final = 32
 """Characters that model 1 has room for."""
 
+TEMP_C: Final = 25.0
+"""A cabinet in a cellar: neither too cold nor too warm for any envelope."""
+
+TEMP_C_MAX: Final = 3_276.7
+"""What 701.TmpCab can hold either way of zero, in tenths."""
+
 
 class Device:
     """A unit that is switched on. One thread at a time.
 
     ``battery`` is what a new device starts with; a known one keeps its energy and its reserve. ``base`` is
     the first register, one of 40000, 0, 1, 50000. ``powered_off_at_s`` (wall seconds) is when the last run
-    lost power. Raises what :class:`~simulator.journal.Journal` raises, and ``ValueError`` for a battery
-    that the registers cannot hold or a serial number that is not ASCII of at most 32 characters.
+    lost power. ``timer_acts`` False makes the reversion timer cosmetic: accepted, counted down, without effect;
+    say so again at each start. ``temp_c`` is the cabinet temperature shown. Raises what
+    :class:`~simulator.journal.Journal` raises, and ``ValueError`` for a battery or a temperature that the
+    registers cannot hold or a serial number that is not ASCII of at most 32 characters.
     """
 
     def __init__(
@@ -54,20 +62,26 @@ class Device:
         journal_path: Path | None = None,
         powered_off_at_s: float | None = None,
         base: int = BASE_ADDRESSES[0],
+        timer_acts: bool = True,
+        temp_c: float = TEMP_C,
     ) -> None:
         if not serial.isascii() or not 0 < len(serial) <= SERIAL_LENGTH_MAX:
             raise ValueError(f"serial must be 1..{SERIAL_LENGTH_MAX} ASCII characters, not {serial!r}")
+        if not -TEMP_C_MAX <= temp_c <= TEMP_C_MAX:
+            raise ValueError(f"temp_c must be within -{TEMP_C_MAX}..{TEMP_C_MAX}, not {temp_c!r}")
         battery = Battery() if battery is None else battery
         self.serial: Final = serial
         self.layout: Final[Layout[Subject]] = layout_for(Nameplate.of(battery), base)
         self._serial: Final = serial.encode("ascii")
+        self._timer_acts: Final = timer_acts
+        self._temp_c: Final = temp_c
         self._clock: Final = clock
         self._journal: Final = Journal(journal_path)
         try:
             now_s, wall_s = clock.mono_s(), clock.wall_s()
             saved = self._journal.load()
             if saved is None:
-                reaction = Reaction(Inverter.new(battery, now_s), durable=True)
+                reaction = Reaction(Inverter.new(battery, now_s, timer_acts=timer_acts), durable=True)
             else:
                 reaction = self._resume(saved, battery, now_s, wall_s, powered_off_at_s)
             self._inverter = reaction.inverter
@@ -83,7 +97,7 @@ class Device:
             now_s = self._settle()
         except sqlite3.Error:
             return Refusal.DEVICE_FAILURE
-        return self.layout.read(address, count, Subject(self._inverter, now_s, self._serial))
+        return self.layout.read(address, count, Subject(self._inverter, now_s, self._serial, self._temp_c))
 
     def write(self, address: int, values: Sequence[int]) -> Refusal | None:
         """Take one write request, all of it or, with the refusal, nothing. None: accepted, and durable."""
@@ -142,7 +156,8 @@ class Device:
         off_wall_s = saved.alive_wall_s if powered_off_at_s is None else powered_off_at_s
         off_s = now_s - (wall_s - min(max(off_wall_s, saved.saved_wall_s), wall_s))
         saved_s = now_s - (wall_s - saved.saved_wall_s)
-        last = Inverter.recall(saved.memory, battery, saved_s, self._journal.newest())
+        ring = self._journal.newest()
+        last = Inverter.recall(saved.memory, battery, saved_s, ring, timer_acts=self._timer_acts)
         ended = last.settle(off_s)
         started = ended.inverter.powered_off(off_s).power_cycle(now_s)
         return Reaction(started.inverter, ended.entries + started.entries, durable=True)

@@ -69,9 +69,12 @@ class Inverter:
     control: Control
     started_s: float
     """When this boot began, on the caller's monotonic axis."""
+    timer_acts: bool = True
+    """False: a cosmetic timer, which is accepted and counts down, and then nothing happens. Part of what the unit
+    is, like the nameplate: not remembered, but given again at each start."""
     boot: int = 1
     timer_ends_s: float | None = None
-    """When the reversion is due; None while no timer runs."""
+    """When the timer runs out, or ran out if it does not act; None without one."""
     cmd_seq: int = 0
     rvrt_seq: int = 0
     cur_token: int = 0
@@ -85,9 +88,9 @@ class Inverter:
     """The next moment at which anything happens by itself. Derived; kept because every read asks."""
 
     @classmethod
-    def new(cls, battery: Battery, now_s: float) -> Inverter:
+    def new(cls, battery: Battery, now_s: float, *, timer_acts: bool = True) -> Inverter:
         """A device fresh from the factory, switched on for the first time."""
-        return cls(battery, battery.new(now_s), Control(), now_s)
+        return cls(battery, battery.new(now_s), Control(), now_s, timer_acts)
 
     # -- what it shows ------------------------------------------------------------------------------
 
@@ -102,9 +105,10 @@ class Inverter:
     def rvrt_rem_s(self, now_s: float) -> int:
         """WSetRvrtRem: whole seconds left, rounded up, so that a running timer never shows 0.
 
-        Nor ever more than was written: the last bits of a subtraction do not count as a second.
+        Nor ever more than was written: the last bits of a subtraction do not count as a second. A cosmetic timer
+        that has run out stays at 0.
         """
-        if self.timer_ends_s is None:
+        if self.timer_ends_s is None or self.timer_ends_s <= now_s:
             return 0
         return max(1, math.ceil(self.timer_ends_s - now_s - _HAIR_S))
 
@@ -125,14 +129,19 @@ class Inverter:
         inverter: Inverter = self
         entries: list[Entry] = []
         while inverter.due_s <= now_s:
-            if inverter.timer_ends_s is not None and inverter.timer_ends_s <= inverter.due_s:
-                reaction = inverter._revert(inverter.timer_ends_s)
+            if inverter._reverts_at_s <= inverter.due_s:
+                reaction = inverter._revert(inverter._reverts_at_s)
                 entries += reaction.entries
                 inverter = reaction.inverter
             else:
                 stopped = inverter.battery.stop_at_event(inverter.energy)
                 inverter = replace(inverter, energy=stopped)._scheduled()
         return Reaction(inverter, tuple(entries), durable=bool(entries))
+
+    @property
+    def _reverts_at_s(self) -> float:
+        """When the timer brings the reversion about; infinity if never."""
+        return self.timer_ends_s if self.timer_acts and self.timer_ends_s is not None else math.inf
 
     def _revert(self, at_s: float) -> Reaction:
         control = self.control.reverted()
@@ -296,10 +305,7 @@ class Inverter:
         return replace(self, energy=replace(self.energy, power_w=power_w))
 
     def _scheduled(self) -> Inverter:
-        due_s = self.battery.event_at_s(self.energy)
-        if self.timer_ends_s is not None:
-            due_s = min(due_s, self.timer_ends_s)
-        return replace(self, due_s=due_s)
+        return replace(self, due_s=min(self.battery.event_at_s(self.energy), self._reverts_at_s))
 
     # -- through a loss of power --------------------------------------------------------------------
 
@@ -323,7 +329,15 @@ class Inverter:
         )
 
     @classmethod
-    def recall(cls, memory: Memory, battery: Battery, saved_at_s: float, ring: tuple[Entry, ...]) -> Inverter:
+    def recall(
+        cls,
+        memory: Memory,
+        battery: Battery,
+        saved_at_s: float,
+        ring: tuple[Entry, ...],
+        *,
+        timer_acts: bool = True,
+    ) -> Inverter:
         """The device as it stood at ``saved_at_s``, still in the boot in which it was saved."""
         anchor_s = saved_at_s - memory.anchor_age_s
         return cls(
@@ -333,6 +347,7 @@ class Inverter:
             ),
             control=Control(**{f.name: getattr(memory, f.name) for f in fields(Control)}),
             started_s=saved_at_s - memory.up_s,
+            timer_acts=timer_acts,
             boot=memory.boot,
             timer_ends_s=None if memory.timer_left_s is None else saved_at_s + memory.timer_left_s,
             cmd_seq=memory.cmd_seq,

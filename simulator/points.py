@@ -2,8 +2,8 @@
 
 Two tables, and nothing else: the points that never change, and the live ones with the way to compute them.
 A point in neither of them is not implemented and holds its sentinel. Scale factors are 0 for power and
-energy and -1 for percentages, so one step of SoC is a thousandth of the capacity, 25 Wh: far too coarse to
-tell one command from two, which is why the journal block counts mWh.
+energy and -1 for percentages and the temperature, so one step of SoC is a thousandth of the capacity, 25 Wh:
+far too coarse to tell one command from two, which is why the journal block counts mWh.
 """
 
 from __future__ import annotations
@@ -70,12 +70,13 @@ class Nameplate:
 class Subject:
     """One device at one moment: what the live points are computed from."""
 
-    __slots__ = ("energy", "inverter", "now_s", "serial", "up_s")
+    __slots__ = ("energy", "inverter", "now_s", "serial", "temp_c", "up_s")
 
-    def __init__(self, inverter: Inverter, now_s: float, serial: bytes) -> None:
+    def __init__(self, inverter: Inverter, now_s: float, serial: bytes, temp_c: float) -> None:
         self.inverter: Final = inverter
         self.now_s: Final = now_s
         self.serial: Final = serial
+        self.temp_c: Final = temp_c
         self.energy: Final[BatteryState] = inverter.energy_at(now_s)
         self.up_s: Final = int(inverter.up_s(now_s) + _HAIR)
 
@@ -143,6 +144,7 @@ LIVE: Final[tuple[Run[Subject], ...]] = (
     Run(701, ("InvSt",), lambda s: (4 if s.inverter.limited else 3,)),  # THROTTLED, RUNNING
     Run(701, ("W",), lambda s: (round(s.energy.power_w),)),
     Run(701, ("TotWhInj", "TotWhAbs"), lambda s: s.counters_wh()),
+    Run(701, ("TmpCab",), lambda s: (round(s.temp_c * 10),)),
     Run(704, (*CONTROL_POINTS, "WSetRvrtRem"), _wset),
     Run(713, ("WHAvail", "SoC"), lambda s: (int(s.energy.stored_wh + _HAIR), s.soc_steps())),
     Run(715, ("DERHb", "ControllerHb"), lambda s: (s.up_s % _SENTINEL_32, s.inverter.controller_hb)),
@@ -191,6 +193,7 @@ def static_values(plate: Nameplate) -> dict[tuple[int, str], int | str]:
             "DERMode": grid_following,
             "W_SF": 0,
             "TotWh_SF": 0,
+            "Tmp_SF": -1,
         },
         702: {
             "WMaxRtg": discharge_w,

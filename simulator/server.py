@@ -13,6 +13,7 @@ looked at (:mod:`simulator.handler`).
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -42,7 +43,9 @@ class SimulatorServer:
     itself: then an idle device is settled and stamped once a second, so that a reversion is in the journal
     when it happens and not at the next request. On a virtual clock nothing may happen between requests.
     ``framing`` is what the port speaks; ``tls``, if given, wraps Modbus/TCP, and then writing needs a role.
-    Raises ``ValueError`` for a unit id outside 0..255, for no device at all, or for RTU inside TLS.
+    ``sessions_max`` is how many connections it serves at a time, 0 for any number: one more is closed at once
+    and without a word, as inverters with a single session do. Raises ``ValueError`` for a unit id outside
+    0..255, for no device at all, for RTU inside TLS, or for ``sessions_max`` below 0.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class SimulatorServer:
         real_time: bool = False,
         framing: Literal["tcp", "rtu"] = "tcp",
         tls: ServerTls | None = None,
+        sessions_max: int = 0,
     ) -> None:
         if not devices:
             raise ValueError("a server needs at least one device")
@@ -61,11 +65,14 @@ class SimulatorServer:
             raise ValueError(f"unit ids must be within 0..{UNIT_MAX}, not {wrong}")
         if tls is not None and framing != "tcp":
             raise ValueError("Modbus/TCP Security has Modbus/TCP's frames, not RTU's")
+        if sessions_max < 0:
+            raise ValueError(f"sessions_max must be 0 (no limit) or above, not {sessions_max}")
         self._devices: Final = dict(devices)
         self._address: Final = (host, port)
         self._real_time: Final = real_time
         self._framing: Final = framing
         self._tls: Final = tls
+        self._sessions_max: Final = sessions_max
         self._server: _Server | None = None
         self._stamping: asyncio.Task[None] | None = None
 
@@ -80,6 +87,8 @@ class SimulatorServer:
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        if self._sessions_max:
+            listener = _Door(listener, self._sessions_max)
         try:
             listener.setblocking(False)
             server = _Server(self._devices, listener, self._framing, context)
@@ -116,6 +125,38 @@ class SimulatorServer:
             await asyncio.shield(self._server.serving)
         finally:
             await self.stop()
+
+
+class _Door(socket.socket):
+    """A listening socket that lets in only so many at a time; who comes too many is shown out at once.
+
+    It counts TCP connections, so that an unfinished TLS handshake is one, and asks the system who has left: a
+    client that is gone makes room at that moment, whether or not its last requests have been looked at.
+    """
+
+    def __init__(self, listener: socket.socket, sessions_max: int) -> None:
+        """Takes over ``listener``'s descriptor."""
+        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
+        self._sessions_max: Final = sessions_max
+        self._inside: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        while True:
+            connection, address = super().accept()
+            self._inside = [each for each in self._inside if not _has_left(each)]
+            if len(self._inside) < self._sessions_max:
+                self._inside.append(connection)
+                return connection, address
+            connection.close()
+
+
+def _has_left(connection: socket.socket) -> bool:
+    """Whether a connection is closed on this side, or the other has sent FIN or RST."""
+    if connection.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)  # POLLHUP and POLLERR are told in any case
+    return bool(poll.poll(0))
 
 
 class _Server(ModbusTcpServer):

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,12 +39,10 @@ def switch_on(clock: ManualClock, journal_path: Path) -> Iterator[Callable[..., 
     """Starts the device that owns ``journal_path``; starting it again is a power cycle."""
     running: list[Device] = []
 
-    def start(battery: Battery | None = None, powered_off_at_s: float | None = None) -> Device:
+    def start(battery: Battery | None = None, **options: Any) -> Device:
         for old in running:
             old._journal.close()  # the process died: nothing is stamped any more
-        running[:] = [
-            Device(clock, battery, journal_path=journal_path, powered_off_at_s=powered_off_at_s),
-        ]
+        running[:] = [Device(clock, battery, journal_path=journal_path, **options)]
         return running[0]
 
     yield start
@@ -52,15 +51,15 @@ def switch_on(clock: ManualClock, journal_path: Path) -> Iterator[Callable[..., 
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Mapping[int, Device]], int]]:
-    """Serves devices from a thread, and gives the port."""
+def serve() -> Iterator[Callable[..., int]]:
+    """Serves devices from a thread, with :class:`SimulatorServer`'s options, and gives the port."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     servers: list[SimulatorServer] = []
 
-    def start(devices: Mapping[int, Device]) -> int:
-        server = SimulatorServer(devices)
+    def start(devices: Mapping[int, Device], **options: Any) -> int:
+        server = SimulatorServer(devices, **options)
         servers.append(server)
         return asyncio.run_coroutine_threadsafe(server.start(), loop).result(10.0)
 

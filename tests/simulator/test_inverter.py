@@ -24,8 +24,8 @@ class TestPulse:
 
     @pytest.mark.mutation(
         "simulator/inverter.py",
-        "due_s = min(due_s, self.timer_ends_s)",
-        "pass",
+        "due_s=min(self.battery.event_at_s(self.energy), self._reverts_at_s)",
+        "due_s=self.battery.event_at_s(self.energy)",
     )
     def test_it_ends_by_itself_and_leaves_17_7273_kwh(self, device: Device, clock: ManualClock) -> None:
         """2 kW for an hour: at its end the device is back in its default mode, whoever looks or not."""
