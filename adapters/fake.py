@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ledger.control import ControlPoints
 from ledger.errors import CommandRefused, UnitError, UnitFault, UnitSilent, UnitUnreachable
 from ledger.model import (
     Capabilities,
@@ -158,6 +159,9 @@ class FakeActuator:
             default_mode=True,
             delivered_wh=counter_wh(sample, command),
         )
+
+    def control_points(self) -> ControlPoints:
+        return ControlPoints((), 0, 0)  # there is no wire on which to hold anybody to it
 
     def write(self, step: Step) -> Outcome:
         high, low, long_s, short_s = step.values

@@ -42,6 +42,9 @@ WRITE_REGISTERS_MAX: Final = 123
 NOT_DONE: Final = frozenset({1, 2, 3, 6})
 """Exceptions after which the request had no effect. 04 and the gateway's 0A and 0B promise no such thing."""
 
+NO_TARGET: Final = frozenset({0x0A, 0x0B})
+"""Exceptions of a gateway whose unit it cannot reach, or which does not answer it."""
+
 HEARD_MAX: Final = 64
 """A late reply comes in a handful of pieces; a line that has spoken this often without a pause is in use."""
 
@@ -105,8 +108,8 @@ class Link:
     def read(self, address: int, count: int) -> tuple[int, ...]:
         """``count`` (1..125) holding registers from ``address``.
 
-        Raises :class:`~ledger.errors.UnitSilent` without a reply, and
-        :class:`~ledger.errors.UnitFault` for an exception or a reply that does not fit.
+        Raises :class:`~ledger.errors.UnitSilent` without a reply, or if a gateway has none, and
+        :class:`~ledger.errors.UnitFault` for another exception or a reply that does not fit.
         """
         if not self.connected:
             raise UnitSilent("not connected; nothing was read")
@@ -118,6 +121,11 @@ class Link:
                 f"unit {self._unit} did not answer a read of {count}@{address}: {doubt}"
             ) from None
         if pdu[0] == READ_HOLDING | 0x80 and len(pdu) == 2:
+            if pdu[1] in NO_TARGET:
+                raise UnitSilent(
+                    f"unit {self._unit} did not answer a read of {count}@{address}: so says the gateway in between"
+                    f" (exception {pdu[1]:02X})"
+                )
             raise UnitFault(
                 f"unit {self._unit} answers a read of {count}@{address} with exception {pdu[1]:02d}"
             )

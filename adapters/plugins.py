@@ -34,7 +34,18 @@ GENERIC: Final = "profile"
 BUILT_IN: Final = ("fake", GENERIC, "sunspec")
 """Names that no entry point can take."""
 METHODS: Final = (
-    *("capabilities", "identify", "read", "plan", "keepalive", "stop", "attribute", "write", "close"),
+    *(
+        "capabilities",
+        "identify",
+        "read",
+        "control_points",
+        "plan",
+        "keepalive",
+        "stop",
+        "attribute",
+        "write",
+    ),
+    "close",
 )
 """What an :class:`~ledger.ports.Actuator` has."""
 

@@ -16,8 +16,9 @@ from adapters import profile_codec as codec
 from adapters.link import Link
 from adapters.profile import Frame, RegisterProfile, Write
 from adapters.profile_rules import POWER
-from adapters.profile_values import Image, ProfileValues
-from ledger.errors import CommandRefused, UnitFault, WrongUnit
+from adapters.profile_values import Image, ProfileValues, control_points
+from ledger.control import ControlPoints
+from ledger.errors import CommandRefused, UnitFault, UnitSilent, WrongUnit
 from ledger.model import (
     Capabilities,
     Command,
@@ -50,6 +51,8 @@ class ProfileActuator(ProfileValues):
         self._free_s = -math.inf
         """When the next frame may be sent."""
         self._places = _places(profile)
+        self._scales: dict[str, float | None] = {}
+        """Of the registers that may be written, as the unit stated them when it was identified."""
         timer, power = profile.timer, profile.power
         self._capabilities = Capabilities(
             kind=f"profile-{profile.id}",
@@ -90,7 +93,9 @@ class ProfileActuator(ProfileValues):
         who = self.profile.identity
         names = (who.manufacturer, who.model, who.version, who.serial)
         ratings = [n for n in (self.profile.power.min_w, self.profile.power.max_w) if isinstance(n, str)]
-        image = self._fetch([*[n for n in names if n], *ratings])
+        writable = self._places.values()
+        scaling = [scale for n in writable if (scale := self._register(n).scale_register)]
+        image = self._fetch([*[n for n in names if n], *ratings, *scaling])
         found = Identity(*("" if name is None else self._text(name, image) for name in names))
         if not found.serial:
             raise UnitFault(
@@ -108,6 +113,9 @@ class ProfileActuator(ProfileValues):
             power_w_min=self._rating("min_w", self.profile.power.min_w, image),
             power_w_max=self._rating("max_w", self.profile.power.max_w, image),
         )
+        for name in writable:
+            factor = self._scale(name, image)
+            self._scales[name] = None if factor is None else float(factor)
         self._identity, self._known_on = found, self._link.generation
 
     def _rating(self, key: str, source: str | float, image: Image) -> float:
@@ -383,6 +391,18 @@ class ProfileActuator(ProfileValues):
             )
         except CommandRefused:
             return False
+
+    def control_points(self) -> ControlPoints:
+        """What the profile's frames write. An adapter that writes more says so, by a list of its own."""
+        if self._identity is None:
+            raise UnitSilent("the unit was not read yet; identify() comes first")
+        scales = {name: scale for name, scale in self._scales.items() if scale is not None}
+        unknown = sorted(self._scales.keys() - scales.keys())
+        if unknown:
+            raise UnitFault(
+                f"the unit does not say how {', '.join(unknown)} is scaled; wake it, connect again"
+            )
+        return control_points(self.profile, scales)
 
     # -- writing -----------------------------------------------------------------------------------------
 

@@ -1,14 +1,17 @@
-"""Registers as a profile names them, and the values that they hold. Pure."""
+"""Registers as a profile names them, the values that they hold, and what may be written to them. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from adapters import profile_codec as codec
-from adapters.profile import Flag, Register, RegisterProfile
+from adapters.profile import Flag, Frame, Register, RegisterProfile, Write
+from adapters.profile_rules import POWER
+from ledger.control import ControlPoints, Means, Writable
 from ledger.model import Sample
 
 SCALE_EXPONENT_MAX: Final = 10
@@ -77,9 +80,120 @@ class ProfileValues:
 
     def _control(self, sample: Sample) -> Image:
         """The registers of ``Sample.block`` by address."""
-        addresses = (
-            address
-            for name in self.profile.control
-            for address in range(self._register(name).address, self._register(name).end)
-        )
-        return dict(zip(addresses, sample.block, strict=True))
+        return dict(zip(_block(self.profile), sample.block, strict=True))
+
+
+def _block(profile: RegisterProfile) -> tuple[int, ...]:
+    """The addresses of ``Sample.block``, in its order."""
+    registers = [profile.registers[name] for name in profile.control]
+    return tuple(address for register in registers for address in range(register.address, register.end))
+
+
+def control_points(profile: RegisterProfile, scales: Mapping[str, float]) -> ControlPoints:
+    """What a profile's frames write, and what each register means to them.
+
+    ``scales``: register → its scale, with that of its ``scale_register``.
+    """
+    writable = tuple(
+        _writable(profile, name, scales[name])
+        for name, register in profile.registers.items()
+        if register.write
+    )
+    registers = profile.registers
+    return ControlPoints(
+        writable,
+        serial=registers[profile.identity.serial].address,
+        enabled=registers[profile.state.enabled.name].address,
+        block=_block(profile),
+    )
+
+
+def _writable(profile: RegisterProfile, name: str, scale: float) -> Writable:
+    register = profile.registers[name]
+    meaning = _meaning(profile, name)
+    return Writable(
+        name=name,
+        address=register.address,
+        words=register.words,
+        means=meaning.means,
+        functions=tuple(register.write),
+        persistence=register.persistence,
+        signed=register.type.startswith("i"),
+        scale=scale,
+        offset=register.offset,
+        order=register.word_order or profile.word_order,
+        charge_positive=register.positive == "charge",
+        is_float=register.type == "f32",
+        on=meaning.on,
+        allowed=None if meaning.allowed is None else _raws(meaning.allowed, register),
+        restore=meaning.restore,
+        target=name == profile.timer.target,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What a register is to the frames that write it."""
+
+    means: Means
+    on: tuple[int, ...] | None = None
+    allowed: frozenset[int] | None = None
+    restore: bool = False
+
+
+def _meaning(profile: RegisterProfile, name: str) -> _Meaning:
+    """By the sources from which a command writes it; a register that no command writes may only be unlocked."""
+    planned, parked = _items(profile.plan, name), _items(profile.stop, name)
+    sources = {item.source for item in planned}
+    fixed = _fixed(planned) | _fixed(parked) | _fixed(_items(profile.unlock, name))
+    if sources & POWER:
+        return _Meaning(Means.POWER, on=() if _power_acts(profile, name) else None)
+    if "duration" in sources:
+        return _Meaning(Means.DURATION)
+    if (planned or parked) and _triggers(profile, name):
+        return _Meaning(Means.TRIGGER, _on(profile, name), fixed)
+    if "read" in sources | {item.source for item in parked}:
+        return _Meaning(Means.PERCENT)
+    if not planned:
+        return _Meaning(Means.OTHER, allowed=fixed)
+    return _Meaning(Means.MODE, allowed=fixed, restore="direction" not in sources)
+
+
+def _items(frames: Sequence[Frame], name: str) -> list[Write]:
+    return [item for frame in frames for item in frame.set if item.name == name]
+
+
+def _fixed(items: Sequence[Write]) -> frozenset[int]:
+    """The raw values that items name, a direction's two among them."""
+    return frozenset(
+        raw for item in items for raw in (item.value, item.charge, item.discharge) if raw is not None
+    )
+
+
+def _triggers(profile: RegisterProfile, name: str) -> bool:
+    """Whether a register says that something is in force, or is what the trigger sets and the stop takes back."""
+    if name == profile.state.enabled.name:
+        return True
+    begun, ended = _fixed(_items(profile.plan[-1:], name)), _fixed(_items(profile.stop, name))
+    return bool(begun) and not ended & begun
+
+
+def _on(profile: RegisterProfile, name: str) -> tuple[int, ...]:
+    """Raw values that put something in force: those of ``state.enabled``, and those that the trigger sets."""
+    flag, register = profile.state.enabled, profile.registers[name]
+    begun = _fixed(_items(profile.plan[-1:], name))
+    if name != flag.name:
+        return _raws(begun, register)
+    return () if flag.nonzero else _raws(begun | set(flag.values), register)
+
+
+def _power_acts(profile: RegisterProfile, name: str) -> bool:
+    """Whether writing the power is what starts: it is in the trigger's frame, and nothing else there does."""
+    trigger = {item.name for item in profile.plan[-1].set}
+    powers = {item.name for frame in profile.plan for item in frame.set if item.source in POWER}
+    return name in trigger and not any(_triggers(profile, other) for other in trigger - powers)
+
+
+def _raws(values: frozenset[int], register: Register) -> tuple[int, ...]:
+    """As unsigned numbers, which is how they stand on the wire."""
+    return tuple(sorted({value % (1 << 16 * register.words) for value in values}))

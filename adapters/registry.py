@@ -113,6 +113,8 @@ class SunSpecTarget(ModbusTarget):
     mailbox: bool = False
     flight_time_s: float = Field(default=5.0, ge=0, le=600)
     settle_s: float = Field(default=0.0, ge=0, le=600)
+    persistence: Literal["ram", "flash", "unknown"] = "unknown"
+    """Where the unit keeps what is written to its model 704."""
 
 
 class PluginTarget(ModbusTarget):
@@ -168,6 +170,7 @@ def open_actuator(target: AnyTarget, clock: Clock) -> Actuator:
         mailbox=target.mailbox,
         flight_time_s=target.flight_time_s,
         settle_s=target.settle_s,
+        persistence=target.persistence,
     )
     return SunSpecActuator(_link(target, clock), clock, profile)
 

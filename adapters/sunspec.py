@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Literal
 
 from adapters.link import READ_REGISTERS_MAX, Link
 from adapters.registers import (
@@ -28,6 +28,7 @@ from adapters.registers import (
     load_model,
     scaled,
 )
+from ledger.control import ControlPoints, Means, Writable
 from ledger.errors import CommandRefused, UnitFault, UnitSilent, WrongUnit
 from ledger.model import (
     Capabilities,
@@ -68,7 +69,7 @@ _SCALE: Final = _BLOCK[1] - _BLOCK[0]
 _FENCE: Final = _SCALE + 1
 """… and where the mailbox's CurFence and CmdSeq begin, if it is used."""
 _WANTED: Final[dict[int, tuple[str, ...]]] = {
-    701: ("W", "TotWhInj", "TotWhAbs", "W_SF", "TotWh_SF"),
+    701: ("W", "TotWhInj", "TotWhAbs", "TmpCab", "W_SF", "TotWh_SF", "Tmp_SF"),
     704: ("WSetEna", "WSetRvrtRem", "WSet_SF", "WSetPct_SF"),
     713: ("SoC", "WHRtg", "WH_SF", "Pct_SF"),
     715: ("LocRemCtl", "DERHb"),
@@ -78,6 +79,19 @@ _WANTED: Final[dict[int, tuple[str, ...]]] = {
 """First to last point that a sample needs of each model; everything between is read along where it is close."""
 MODELS: Final = (1, 702, *_WANTED)
 """The models that this adapter knows."""
+
+
+_WRITABLE: Final[dict[str, dict[str, Any]]] = {
+    "WSetEna": {"means": Means.TRIGGER, "functions": (6, 16), "on": (1,), "allowed": (0, 1)},
+    "WSetMod": {"means": Means.MODE, "allowed": (WATTS,), "restore": True},
+    "WSet": {"means": Means.POWER},
+    "WSetRvrt": {"means": Means.POWER, "allowed": (0,), "restore": True, "target": True},
+    "WSetPct": {"means": Means.PERCENT},
+    "WSetPctRvrt": {"means": Means.PERCENT},
+    "WSetEnaRvrt": {"means": Means.MODE, "allowed": (0,), "restore": True, "target": True},
+    "WSetRvrtTms": {"means": Means.DURATION},
+}
+"""The points of the block, and what each means: plans and stops write no others."""
 
 
 class Commit(StrEnum):
@@ -99,6 +113,8 @@ class Profile:
     flight_time_s: float = 5.0
     settle_s: float = 0.0
     efficiency_min: float = 0.8
+    persistence: Literal["ram", "flash", "unknown"] = "unknown"
+    """Where the unit keeps what is written to its model 704."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +201,7 @@ class SunSpecActuator:
             if journal
             else None,
             block=self._block(layout, registers),
+            temp_c=reading(701, "TmpCab", "°C"),
         )
 
     def _block(self, layout: _Map, registers: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
@@ -407,6 +424,20 @@ class SunSpecActuator:
         )
         address = self._layout().address(JOURNAL_MODEL, model["MbTok"].offset)
         return Step(Role.TRIGGER, 16, address, values)
+
+    def control_points(self) -> ControlPoints:
+        """The points of the block; not those of the mailbox, which only the simulator has."""
+        model, address = self._layout().models[704]
+        writable = []
+        for name, what in _WRITABLE.items():
+            point = model[name]
+            scale = self._capabilities.power_w_step if what["means"] is Means.POWER else 1.0
+            place = {"name": name, "address": address + point.offset, "words": point.size, "functions": (16,)}
+            code = {"scale": scale, "signed": point.type.startswith("int")}
+            writable.append(Writable(**{**place, **code, "persistence": self._profile.persistence, **what}))
+        serial = self._layout().address(1, load_model(1)["SN"].offset)
+        block = (*range(address + _BLOCK[0], address + _BLOCK[1]), address + model["WSet_SF"].offset)
+        return ControlPoints(tuple(writable), serial, writable[0].address, block)
 
     def _layout(self) -> _Map:
         if self._map is None:

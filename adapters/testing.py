@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ledger.control import ControlPoints, Means, Writable
 from ledger.errors import CommandRefused
 from ledger.model import (
     DURATION_S_MAX,
@@ -87,7 +88,7 @@ def exercise_actuator(
     try:
         checked += _identity(actuator)
         checked += _reading(actuator, clock)
-        for check in (_planning, _rounding, _refusing):
+        for check in (_planning, _listing, _rounding, _refusing):
             checked += check(actuator, clock, power_w, duration_s)
         checked += _pulse(actuator, clock, power_w, duration_s, frames)
         if actuator.capabilities.power_w_min < 0:
@@ -171,6 +172,46 @@ def _check_order(steps: tuple[Step, ...], sample: Sample) -> None:
         assert step.function in (6, 16), "a step is one FC06 or FC16"
         assert 1 <= len(step.values) <= (1 if step.function == 6 else 123), "it fits one frame"
         assert all(0 <= value <= 0xFFFF for value in step.values), "its values are registers"
+
+
+def _listing(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:
+    """Whoever holds frames to the control points lets this adapter's pass, and sees in them what they do."""
+    capabilities, sample, points = actuator.capabilities, actuator.read(), actuator.control_points()
+    if not capabilities.wire or capabilities.token:
+        return []  # no frames; or those of the simulator's mailbox, which no bench has
+    assert len(points.block) == len(sample.block), "control_points() says where a sample's block was read"
+    for asked_w in (power_w, -power_w) if -power_w >= capabilities.power_w_min else (power_w,):
+        *before, trigger = actuator.plan(_command(clock, asked_w, duration_s), sample)
+        sent = [part for step in (*before, trigger) for part in _parts(step, points)]
+        assert any(p.is_on(words) for p, words in _parts(trigger, points)), "the trigger is seen to start"
+        powers = [p.value(words) for p, words in sent if p.means is Means.POWER and p.allowed is None]
+        off_w = min((abs(abs(power) - abs(asked_w)) for power in powers), default=math.inf)
+        assert off_w < capabilities.power_w_step, f"the power is seen in it: {asked_w:g} W, not {powers}"
+        times = [p.value(words) for p, words in sent if p.means is Means.DURATION]
+        assert all(0 <= duration_s - time < capabilities.timer_s_step for time in times), (
+            f"the duration is seen in it: {duration_s:g} s, not {times}"
+        )
+    stopping = [part for step in actuator.stop(sample, sample) for part in _parts(step, points)]
+    assert not any(point.is_on(words) for point, words in stopping), "a stop is not seen to start anything"
+    return ["control points"]
+
+
+def _parts(step: Step, points: ControlPoints) -> list[tuple[Writable, tuple[int, ...]]]:
+    """A step by the points that it sets."""
+    at, place, parts = {point.address: point for point in points.writable}, 0, []
+    while place < len(step.values):
+        point = at.get(step.address + place)
+        assert point is not None, f"{step.role} frame: register {step.address + place} is a control point"
+        assert place + point.words <= len(step.values), f"{step.role} frame: {point.name} is written whole"
+        assert step.function in point.functions, (
+            f"{step.role} frame: FC{step.function:02} writes {point.name}"
+        )
+        words = step.values[place : place + point.words]
+        listed = point.allowed is None or point.raw(words) in point.allowed
+        assert listed or step.role is Role.STOP, f"{step.role} frame: {point.name} is allowed {words}"
+        parts.append((point, words))
+        place += point.words
+    return parts
 
 
 def _rounding(actuator: Actuator, clock: Clock, power_w: float, duration_s: float) -> list[str]:

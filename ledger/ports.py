@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from ledger.control import ControlPoints
 from ledger.machine import Event, Fact, Reason, State
 from ledger.model import (
     Capabilities,
@@ -238,6 +239,13 @@ class Actuator(Protocol):
 
     def attribute(self, sample: Sample, command: Command) -> Evidence:
         """What ``sample`` says about ``command``. Pure."""
+
+    def control_points(self) -> ControlPoints:
+        """What plans, keep-alives and stops may write. Pure; known once :meth:`identify` has returned.
+
+        Raises :class:`~ledger.errors.UnitSilent` before that, and :class:`~ledger.errors.UnitFault` where the
+        unit does not say how one of them is scaled.
+        """
 
     def write(self, step: Step) -> Outcome:
         """Send one write frame and classify what came of it. Never raises for what the wire did.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from adapters.sunspec import Commit, Profile, SunSpecActuator
+from ledger.control import ControlPoints
 from ledger.errors import CommandRefused
 from ledger.model import (
     Capabilities,
@@ -296,6 +297,33 @@ class Inventive(Broken):
         return MoreCapabilities(**{f.name: getattr(known, f.name) for f in fields(known)})
 
 
+def listing(name: str, **changes: Any) -> type[Broken]:
+    """Lists one of its control points otherwise; without changes, not at all."""
+
+    class Listing(Broken):
+        def control_points(self) -> ControlPoints:
+            points = super().control_points()
+            kept = (replace(p, **changes) if p.name == name else p for p in points.writable)
+            return replace(points, writable=tuple(p for p in kept if changes or p.name != name))
+
+    return Listing
+
+
+class Blockless(Broken):
+    """Does not say where the block of its samples lies."""
+
+    def control_points(self) -> ControlPoints:
+        return replace(super().control_points(), block=())
+
+
+class Halving(Broken):
+    """Stops by a frame that ends within a value."""
+
+    def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
+        (step,) = super().stop(saved, sample)
+        return (replace(step, values=step.values[:-1]),)
+
+
 def stuck(sample: Sample) -> Sample:
     return replace(sample, power_w=replace(sample.power_w, value=1_000.0))
 
@@ -338,6 +366,15 @@ BROKEN: dict[str, tuple[type[Broken], str]] = {
     "too-long-for-fc06": (planning(lambda s: (replace(s[0], function=6),)), "it fits one frame"),
     "too-long-for-fc16": (planning(lambda s: (replace(s[0], values=(0,) * 124),)), "it fits one frame"),
     "no-register": (planning(lambda s: (replace(s[0], values=(65_536,)),)), "its values are registers"),
+    "no-block": (Blockless, "control_points.. says where a sample's block was read"),
+    "unlisted": (listing("WSetRvrtTms"), "trigger frame: register 40308 is a control point"),
+    "half-written": (Halving, "stop frame: WSetRvrtTms is written whole"),
+    "function-unlisted": (listing("WSetMod", functions=(6,)), "trigger frame: FC16 writes WSetMod"),
+    "value-unlisted": (listing("WSetMod", allowed=(0,)), "trigger frame: WSetMod is allowed"),
+    "trigger-unlisted": (listing("WSetEna", on=None), "the trigger is seen to start"),
+    "trigger-upside-down": (listing("WSetEna", on=(0, 1)), "a stop is not seen to start anything"),
+    "scale-of-power": (listing("WSet", scale=0.1), "the power is seen in it: 1000 W"),
+    "scale-of-time": (listing("WSetRvrtTms", scale=60.0), "the duration is seen in it: 60 s"),
     "pulse-kept-alive": (Insomniac, "a pulse is never kept alive"),
     "writes-while-planning": (Hasty, "planning changes nothing"),
     "clamps": (Greedy, r"plan\(\) refuses a power beyond its limit"),

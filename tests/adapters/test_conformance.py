@@ -51,7 +51,7 @@ def test_sunspec_keeps_the_contract(
     assert report.kind == kind
     assert report.checked == (
         *("identity", "sample", "freshness", "plan"),
-        *(() if profile.mailbox else ("rounding",)),
+        *(() if profile.mailbox else ("control points", "rounding")),
         *("refusals", "pulse", "evidence", "end", "charge", "set-point", "keep-alive", "stop", "closed wire"),
     )
     assert ("token" in report.not_offered) is not profile.mailbox
@@ -124,6 +124,27 @@ def test_sunspec_keeps_the_contract(
 @pytest.mark.mutation(
     TESTING, "assert (after.enabled, after.block) == (False, before.block),", "assert True,"
 )
+@pytest.mark.mutation(TESTING, "assert len(points.block) == len(sample.block),", "assert True,")
+@pytest.mark.mutation(
+    TESTING, "assert any(p.is_on(words) for p, words in _parts(trigger, points)),", "assert True,"
+)
+@pytest.mark.mutation(TESTING, "assert off_w < capabilities.power_w_step,", "assert True,")
+@pytest.mark.mutation(
+    TESTING, "assert all(0 <= duration_s - time < capabilities.timer_s_step", "assert all(True"
+)
+@pytest.mark.mutation(
+    TESTING, "assert not any(point.is_on(words) for point, words in stopping),", "assert True,"
+)
+@pytest.mark.mutation(
+    TESTING, "assert point is not None,", "if point is None:\n            break\n        assert True,"
+)
+@pytest.mark.mutation(
+    TESTING,
+    "assert place + point.words <= len(step.values),",
+    "if place + point.words > len(step.values):\n            break\n        assert True,",
+)
+@pytest.mark.mutation(TESTING, "assert step.function in point.functions,", "assert True,")
+@pytest.mark.mutation(TESTING, "assert listed or step.role is Role.STOP,", "assert True,")
 def test_a_broken_actuator_is_told_its_rule(open_sunspec: OpenSunSpec, clock: ManualClock, what: str) -> None:
     """Each way of breaking the contract is an AssertionError that names the rule."""
     kind, rule = BROKEN[what]

@@ -192,7 +192,8 @@ def test_what_is_no_actuator_is_told_what_it_lacks(tmp_path: Path) -> None:
     source = "class Good:\n    def identify(self): ...\n    def read(self): ...\n    def plan(self): ...\n"
 
     with pytest.raises(
-        PluginError, match="has no capabilities, keepalive, stop, attribute, write, close; add them"
+        PluginError,
+        match="has no capabilities, control_points, keepalive, stop, attribute, write, close; add them",
     ):
         find_adapter(adapter_file(tmp_path, source))
 

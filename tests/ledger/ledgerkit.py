@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ledger.control import ControlPoints
 from ledger.errors import CommandRefused, UnitSilent
 from ledger.machine import Event, Fact
 from ledger.model import (
@@ -291,6 +292,9 @@ class Unit:
 
     def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
         return tuple(Step(Role.STOP, 16, 100 + n, (0, 0)) for n in range(self.stop_frames))
+
+    def control_points(self) -> ControlPoints:
+        return ControlPoints((), 0, 0)
 
     def attribute(self, sample: Sample, command: Command) -> Evidence:
         assert isinstance(command, Pulse)
