@@ -8,33 +8,63 @@ from __future__ import annotations
 import hashlib
 import math
 import tomllib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
+
+from adapters.registry import TARGET, AnyTarget
+from hil.config_bench import (
+    LINK_KEYS,
+    PULSE,
+    ArmingSection,
+    EnvelopeSection,
+    IdentitySection,
+    ProbeSection,
+    foreign_problem,
+    link_problem,
+    pulse_problem,
 )
-
-from adapters import plugins
+from hil.config_sections import (
+    ClockSection,
+    DeviceSection,
+    LedgerSection,
+    LinkSection,
+    PulseSection,
+    Section,
+    SimulatorSection,
+    TargetSection,
+    zoned,
+)
 from hil.exits import BAD_INPUT
 from hil.explain import explain
-from ledger.errors import HilError
-from ledger.model import DURATION_S_MAX, POWER_W_MAX
+from ledger.errors import HilError, one_line
 from ledger.sqlite_open import SAFE
+
+__all__ = [
+    "ArmingSection",
+    "ClockSection",
+    "Config",
+    "ConfigError",
+    "DeviceSection",
+    "EnvelopeSection",
+    "IdentitySection",
+    "LedgerSection",
+    "LinkSection",
+    "ProbeSection",
+    "PulseSection",
+    "SimulatorSection",
+    "TargetSection",
+    "load",
+    "shipped_names",
+    "unit_target",
+    "zoned",
+]
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 """A config is a page of text."""
-INT16_MAX: Final = 32_767
-WH_MAX: Final = 65_534
-"""Register WHRtg has 16 bits, and 0xFFFF says that it is not known."""
 DURATION_S_MIN: Final = 15.0
 """On a device that takes its time: a worker wants three samples in a row, a second or more apart, and a scenario
 repeats the command half-way through."""
@@ -48,9 +78,12 @@ START_BY: Final = timedelta(days=1)
 """After the clock's start; no scenario is about expiry unless it says so."""
 RETRY_S: Final = 300.0
 """For what lies around two pulses: a reply that never came, waits for flight time, looks at the end."""
-CLOCK_FROM: Final = datetime(1971, 1, 1, tzinfo=UTC)
-CLOCK_BEFORE: Final = datetime(2106, 1, 1, tzinfo=UTC)
-"""Devices count wall time in 32 bits of seconds since 1970, and a run goes on for days."""
+FLIGHT_S: Final = 5.0
+"""A frame on a direct connection or a line has taken effect by then, or never will …"""
+FLIGHT_GATEWAY_S: Final = 15.0
+"""… and behind a gateway, which may hold it back."""
+SETTLE_S: Final = 20.0
+"""A real unit whose dead time and ramp nobody has measured is at its power by then."""
 DEFAULT: Final = "configs/simulator.toml"
 
 
@@ -60,220 +93,7 @@ class ConfigError(HilError):
     exit_code = BAD_INPUT
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class TargetSection(_Section):
-    """What the scenarios run against."""
-
-    kind: Literal["simulator", "fake"] = "simulator"
-    commit: Literal["block", "enable_last"] = "block"
-    """How a set-point is written: one frame, or parameters first and the enable last."""
-    adapter: str = "sunspec"
-    """What the workers reach the simulator through: ``sunspec``, ``profile``, an entry point of the group
-    ``battery_hil.actuators``, ``module:Class``, or ``./file.py:Class``, seen from the config's folder."""
-    profile: str | None = Field(default=None, validate_default=True)
-    """Its profile: a path that ends in ``.toml``, or the name of one that ships; default the adapter's own."""
-
-    @field_validator("commit")
-    @classmethod
-    def _has_frames(cls, value: str, info: ValidationInfo) -> str:
-        if value != "block" and info.data.get("kind") == "fake":
-            raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
-        return value
-
-    @field_validator("adapter")
-    @classmethod
-    def _an_adapter(cls, value: str, info: ValidationInfo) -> str:
-        if value == "sunspec":
-            return value
-        if info.data.get("kind") == "fake":
-            raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
-        if info.data.get("commit") == "enable_last":
-            raise ValueError("brings a profile that says how a set-point is written; remove commit")
-        return plugins.anchored(value, _folder(info))
-
-    @field_validator("profile")
-    @classmethod
-    def _a_profile(cls, value: str | None, info: ValidationInfo) -> str | None:
-        adapter = info.data.get("adapter")
-        if adapter is None:
-            return value  # it is wrong itself, and is reported
-        if adapter == "sunspec":
-            if value is not None:
-                raise ValueError('has no meaning with adapter = "sunspec"; say adapter = "profile"')
-            return None
-        if value is not None and value.endswith(".toml"):
-            value = str((_folder(info) / value).resolve())
-        plugins.profile_of(adapter, plugins.find_adapter(adapter), value)  # now, and not once for each row
-        return value
-
-    @property
-    def frames(self) -> int:
-        """How many frames carry a command, after whatever has to be stopped."""
-        if self.kind == "fake":
-            return 0
-        if self.adapter == "sunspec":
-            return 2 if self.commit == "enable_last" else 1
-        factory = plugins.find_adapter(self.adapter)
-        return len(plugins.profile_of(self.adapter, factory, self.profile).plan)
-
-    @property
-    def settle_s(self) -> float:
-        """How long the unit may take to get to its power."""
-        if self.adapter == "sunspec":
-            return 0.0
-        factory = plugins.find_adapter(self.adapter)
-        return plugins.profile_of(self.adapter, factory, self.profile).link.settle_s
-
-
-def _folder(info: ValidationInfo) -> Path:
-    """The config's folder, from where its relative paths are seen."""
-    return Path((info.context or {}).get("folder", "."))
-
-
-class DeviceSection(_Section):
-    """The fake's or simulator's battery; the default is the reference device."""
-
-    serial: str = Field(default="HIL-0001", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,31}$")
-    """Names the device in commands, too."""
-    capacity_wh: float = Field(default=25_000.0, gt=0, le=WH_MAX)
-    stored_wh: float = Field(default=20_000.0, ge=0)
-    reserve_wh: float = Field(default=7_500.0, ge=0)
-    round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
-    power_w_max: float = Field(default=5_000.0, gt=0)
-
-    @field_validator("power_w_max")
-    @classmethod
-    def _representable(cls, value: float, info: ValidationInfo) -> float:
-        efficiency = info.data.get("round_trip_efficiency")
-        if efficiency is not None and value / efficiency > INT16_MAX:
-            raise ValueError(
-                f"over round_trip_efficiency is more than the {INT16_MAX} W that model 802 can show; give less"
-            )
-        return value
-
-    @field_validator("stored_wh", "reserve_wh")
-    @classmethod
-    def _fits(cls, value: float, info: ValidationInfo) -> float:
-        capacity_wh = info.data.get("capacity_wh")
-        if capacity_wh is not None and value > capacity_wh:
-            raise ValueError(f"is above capacity_wh = {capacity_wh:g}; give at most the capacity")
-        return value
-
-
-QUIET_REPLY_S_MAX: Final = 2.0
-"""Silence on a serial line is really waited for, on a virtual clock too, and a run that rests for 5 s is stuck."""
-
-
-class LinkSection(_Section):
-    """How the device is reached."""
-
-    transport: Literal["tcp", "rtu", "rtu-tcp", "tls"] = "tcp"
-    """Modbus/TCP, RTU on a serial line, RTU over TCP, or Modbus/TCP Security."""
-    host: str = Field(default="127.0.0.1", min_length=1)
-    port: int = Field(default=5020, ge=0, le=65_535)
-    """Where ``hil simulate`` serves; 0 lets the system choose. A run chooses its own ports."""
-    unit: int = Field(default=1, ge=1, le=247)
-    reply_s: float = Field(default=1.0, gt=0, le=60)
-    """How long a reply may take."""
-
-    @field_validator("reply_s")
-    @classmethod
-    def _patient(cls, value: float, info: ValidationInfo) -> float:
-        transport = info.data.get("transport")
-        if transport in ("rtu", "rtu-tcp") and value > QUIET_REPLY_S_MAX:
-            raise ValueError(
-                f'with transport = "{transport}" each connection begins with a silence this long, really waited'
-                f" for; give at most {QUIET_REPLY_S_MAX:g}"
-            )
-        return value
-
-
-class ClockSection(_Section):
-    """The virtual clock of fake and simulator."""
-
-    start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    """Wall time at which every scenario starts."""
-
-    @field_validator("start")
-    @classmethod
-    def _zoned(cls, value: datetime) -> datetime:
-        if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:
-            raise ValueError("is beyond what devices count in seconds; give a time in the years 1971 to 2105")
-        return value
-
-
-class PulseSection(_Section):
-    """The command of the restart suite."""
-
-    power_w: float = Field(default=2_000.0, ge=-POWER_W_MAX, le=POWER_W_MAX)
-    """Positive discharges."""
-    duration_s: float = Field(default=3_600.0, ge=1, le=DURATION_S_MAX)
-    start_by: datetime | None = None
-    """No first frame after this; default one day after the clock's start, or later if two pulses take longer."""
-
-    @field_validator("power_w")
-    @classmethod
-    def _whole_watts(cls, value: float) -> float:
-        if value == 0:
-            raise ValueError("moves nothing; give its power in watts")
-        if not value.is_integer():
-            raise ValueError(f"devices are told whole watts; give {value:.0f}, or another whole number")
-        return value
-
-    @field_validator("duration_s")
-    @classmethod
-    def _whole_seconds(cls, value: float) -> float:
-        if not value.is_integer():
-            raise ValueError(f"devices are told whole seconds; give {value:.0f}, or another whole number")
-        return value
-
-    @field_validator("start_by")
-    @classmethod
-    def _zoned(cls, value: datetime | None) -> datetime | None:
-        return None if value is None else zoned(value)
-
-
-class LedgerSection(_Section):
-    """How the durable worker keeps its books."""
-
-    journal_mode: Literal["WAL", "TRUNCATE", "PERSIST", "DELETE", "MEMORY", "OFF"] = "WAL"
-    synchronous: Literal["FULL", "EXTRA", "NORMAL", "OFF"] = "FULL"
-
-
-class SimulatorSection(_Section):
-    """``hil simulate`` only."""
-
-    journal: str | None = None
-    """A SQLite file that keeps counters, journal and reserve over restarts; without it all is forgotten."""
-    line: str | None = Field(default=None, min_length=1)
-    """``rtu``: the serial port to serve on; without it a pseudo-terminal is made, and its name printed."""
-    baudrate: int = Field(default=9_600, ge=300, le=4_000_000)
-    parity: Literal["none", "even", "odd"] = "none"
-    stopbits: Literal[1, 2] = 1
-    certificate: str | None = None
-    """``tls``: PEM files of the server's certificate and key, and of the CA that vouches for clients; without
-    them a CA and certificates for a server, an operator and a viewer are made, and their folder printed."""
-    key: str | None = None
-    ca: str | None = Field(default=None, validate_default=True)
-    client_certificate: Literal["required", "optional"] = "required"
-    """``tls``: whether a client without one is refused, or may read."""
-
-    @field_validator("ca")
-    @classmethod
-    def _all(cls, value: str | None, info: ValidationInfo) -> str | None:
-        given = {"certificate": info.data.get("certificate"), "key": info.data.get("key"), "ca": value}
-        missing = [name for name, path in given.items() if path is None]
-        if missing and len(missing) < len(given):
-            raise ValueError(
-                f"certificate, key and ca go together, and {', '.join(missing)} is missing; give all three, or none"
-            )
-        return value
-
-
-class Config(_Section):
+class Config(Section):
     """One config file."""
 
     target: TargetSection = TargetSection()
@@ -283,6 +103,48 @@ class Config(_Section):
     pulse: PulseSection = PulseSection()
     ledger: LedgerSection = LedgerSection()
     simulator: SimulatorSection = SimulatorSection()
+    identity: IdentitySection | None = None
+    arming: ArmingSection = ArmingSection()
+    envelope: EnvelopeSection | None = None
+    probe: ProbeSection = ProbeSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gentle(cls, document: Any) -> Any:
+        """A bench's pulse is small unless its config says otherwise."""
+        target, pulse = document.get("target"), document.get("pulse", {})
+        kind = target.get("kind") if isinstance(target, dict) else getattr(target, "kind", None)
+        if kind == "bench" and isinstance(pulse, dict):
+            return {**document, "pulse": {**PULSE, **pulse}}
+        return document
+
+    @property
+    def is_bench(self) -> bool:
+        """A real unit; nothing but its Modbus port is known of it."""
+        return self.target.kind == "bench"
+
+    @property
+    def serial(self) -> str:
+        """The serial number of the unit, of its stand-in, of the simulator or of the fake."""
+        return self.device.serial if self.identity is None else self.identity.serial
+
+    @property
+    def flight_time_s(self) -> float:
+        """How long a frame may still take effect after it was sent."""
+        if (profile := self.target.described) is not None:
+            return profile.link.flight_time_s
+        if self.target.flight_time_s is not None:
+            return self.target.flight_time_s
+        return FLIGHT_GATEWAY_S if self.is_bench and self.link.transport == "rtu-tcp" else FLIGHT_S
+
+    @property
+    def settle_s(self) -> float:
+        """How long the unit may take to get to its power."""
+        if (profile := self.target.described) is not None:
+            return profile.link.settle_s
+        if self.target.settle_s is not None:
+            return self.target.settle_s
+        return SETTLE_S if self.is_bench else 0.0
 
     @field_validator("pulse")
     @classmethod
@@ -341,7 +203,7 @@ class Config(_Section):
                     f" {FAKE_WH_MIN:g} Wh, which the fake's counters do not show; give more of either"
                 )
             return self
-        least_s = DURATION_S_MIN + self.target.settle_s
+        least_s = DURATION_S_MIN + self.settle_s
         if duration_s < least_s:
             raise ValueError(
                 f"pulse.duration_s = {duration_s:g} is too short to be judged: a worker needs three samples, a"
@@ -356,12 +218,16 @@ class Config(_Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _room(self) -> Config:
-        """A scenario applies the pulse up to twice: a device that must refuse it would prove nothing."""
+    @property
+    def no_room(self) -> str | None:
+        """Why the battery in ``[device]`` cannot do a scenario's work; None if it can.
+
+        A scenario applies the pulse up to twice: a device that must refuse it would prove nothing. On a bench
+        that battery is only the stand-in of a rehearsal, and it is the rehearsal that has to ask.
+        """
         device, pulse = self.device, self.pulse
         if abs(pulse.power_w) > device.power_w_max:
-            raise ValueError(
+            return (
                 f"pulse.power_w = {pulse.power_w:g} is beyond device.power_w_max = {device.power_w_max:g};"
                 " give at most that"
             )
@@ -376,19 +242,80 @@ class Config(_Section):
                 "capacity_wh above stored_wh",
             )
         if 2 * moved_wh > room_wh:
-            raise ValueError(
+            return (
                 f"pulse.power_w = {pulse.power_w:g} for duration_s = {pulse.duration_s:g} moves {moved_wh:.1f} Wh,"
                 f" and the scenarios need room for two, but device has {room_wh:.1f} Wh ({where});"
                 " make the pulse smaller, or the room larger"
             )
+        return None
+
+    @model_validator(mode="after")
+    def _room(self) -> Config:
+        if not self.is_bench and (problem := self.no_room) is not None:
+            raise ValueError(problem)
         return self
 
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Config:
+        problem = (
+            self._bench_problem()
+            if self.is_bench
+            else foreign_problem(self.target.kind, self.model_fields_set, self.link)
+        )
+        if problem is not None:
+            raise ValueError(problem)
+        return self
 
-def zoned(value: datetime) -> datetime:
-    """Refuse a wall time without a zone."""
-    if value.tzinfo is None:
-        raise ValueError("is a time without a zone; add Z or an offset, as in 2026-01-01T00:00:00Z")
-    return value
+    def _bench_problem(self) -> str | None:
+        """What keeps a bench config from meaning one unit and stated limits."""
+        if self.identity is None:
+            return (
+                "identity: is missing; say which unit it is: write [identity], and below it serial = the"
+                " serial number that the unit reports"
+            )
+        if self.envelope is None:
+            return (
+                "envelope: is missing; a bench has no limits by default: write [envelope] with all its keys, as"
+                " in configs/bench-tcp.toml"
+            )
+        if "serial" in self.device.model_fields_set:
+            return (
+                f"device.serial = {self.device.serial!r}: a stand-in has the serial number of its unit,"
+                " identity.serial; remove it"
+            )
+        if self.pulse.start_by is not None:
+            return (
+                f"pulse.start_by = {self.pulse.start_by.isoformat()}: has no meaning on a bench, where each row has"
+                " a time of its own; remove it"
+            )
+        return link_problem(self.link) or pulse_problem(self.pulse, self.envelope)
+
+
+def unit_target(config: Config) -> AnyTarget:
+    """How the unit of a bench itself is reached, with nothing in between. Raises :class:`ConfigError`."""
+    if not config.is_bench:
+        raise ConfigError(
+            f'target.kind = "{config.target.kind}": has no unit of its own; a run makes its device:'
+            ' say target.kind = "bench" to reach a real one'
+        )
+    link, named = config.link, config.target
+    document: dict[str, Any] = {"adapter": named.adapter, "serial": config.serial}
+    for key in ("transport", "unit", "reply_s", *sorted(LINK_KEYS[link.transport])):
+        if (value := getattr(link, key)) is not None:
+            document[key] = value
+    if named.adapter == "sunspec":
+        document |= {"commit": named.commit, "persistence": named.persistence}
+        document |= {"flight_time_s": config.flight_time_s, "settle_s": config.settle_s}
+    else:
+        document["profile"] = named.profile
+    try:
+        return TARGET.validate_python(document)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        message = problem["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"link.{problem['loc'][-1]} = {one_line(repr(problem.get('input')))}: {message}"
+        ) from None
 
 
 def load(name: str | None) -> tuple[Config, str, str]:

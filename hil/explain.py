@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from datetime import date, datetime, time
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -23,6 +23,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         close = difflib.get_close_matches(keys[-1], known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the keys here are {', '.join(known)}"
         message = f"is not a known key; {hint}"
+    elif kind == "missing":
+        return f"{key}: is missing, and has no default; give it, as in configs/bench-tcp.toml"
     elif isinstance(value, dict):
         return f"{key}: {message}" if key else message
     elif kind == "model_type":
@@ -69,6 +71,6 @@ def _shown(value: object) -> str:
 def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
         annotation = model.model_fields[part].annotation
-        assert isinstance(annotation, type)
-        model = annotation
+        sections = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+        model = next(kind for kind in sections if issubclass(kind, BaseModel))
     return list(model.model_fields)

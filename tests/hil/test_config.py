@@ -118,7 +118,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.mutation("hil/config.py", "if duration_s < least_s:", "if False:")
-@pytest.mark.mutation("hil/config.py", "DURATION_S_MIN + self.target.settle_s", "DURATION_S_MIN")
+@pytest.mark.mutation("hil/config.py", "DURATION_S_MIN + self.settle_s", "DURATION_S_MIN")
 @pytest.mark.mutation("hil/config.py", "if power_w < least_w:", "if False:")
 @pytest.mark.mutation(
     "hil/config.py", "abs(pulse.power_w), pulse.duration_s", "pulse.power_w + 398, pulse.duration_s"
@@ -128,15 +128,19 @@ def config(tmp_path: Path) -> Path:
 )
 @pytest.mark.mutation("hil/config.py", "if power_w * duration_s / 3600 < FAKE_WH_MIN:", "if False:")
 @pytest.mark.mutation("hil/config.py", "if self.start_by < least:", "if False:")
-@pytest.mark.mutation("hil/config.py", "WH_MAX: Final = 65_534", "WH_MAX: Final = 65_535")
+@pytest.mark.mutation("hil/config_sections.py", "WH_MAX: Final = 65_534", "WH_MAX: Final = 65_535")
 @pytest.mark.mutation(
-    "hil/config.py", "if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:", "if zoned(value) < CLOCK_FROM:"
+    "hil/config_sections.py",
+    "if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:",
+    "if zoned(value) < CLOCK_FROM:",
 )
 @pytest.mark.mutation(
-    "hil/config.py", "if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:", "if zoned(value) >= CLOCK_BEFORE:"
+    "hil/config_sections.py",
+    "if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:",
+    "if zoned(value) >= CLOCK_BEFORE:",
 )
-@pytest.mark.mutation("hil/config.py", 'value != "block" and info', "False and info")
-@pytest.mark.mutation("hil/config.py", "if value == 0:", "if False:")
+@pytest.mark.mutation("hil/config_sections.py", 'value != "block" and info', "False and info")
+@pytest.mark.mutation("hil/config_sections.py", "if value == 0:", "if False:")
 @pytest.mark.mutation("hil/config.py", 'if "synchronous" in self.ledger.model_fields_set', "if True")
 @pytest.mark.mutation("hil/config.py", 'if "synchronous" in self.ledger.model_fields_set', "if False")
 @pytest.mark.mutation("hil/explain.py", 'elif kind == "datetime_type":', "elif False:")
@@ -165,8 +169,8 @@ def test_what_could_not_be_judged_is_refused(case: str, config: Path) -> None:
 )
 @pytest.mark.mutation("hil/config.py", "/ 3600 < FAKE_WH_MIN:", "/ 3600 <= FAKE_WH_MIN:")
 @pytest.mark.mutation("hil/config.py", "if self.start_by < least:", "if self.start_by <= least:")
-@pytest.mark.mutation("hil/config.py", "WH_MAX: Final = 65_534", "WH_MAX: Final = 65_533")
-@pytest.mark.mutation("hil/config.py", "CLOCK_FROM <= zoned", "CLOCK_FROM < zoned")
+@pytest.mark.mutation("hil/config_sections.py", "WH_MAX: Final = 65_534", "WH_MAX: Final = 65_533")
+@pytest.mark.mutation("hil/config_sections.py", "CLOCK_FROM <= zoned", "CLOCK_FROM < zoned")
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_what_can_just_be_judged_is_accepted(case: str, config: Path) -> None:
     """The limits themselves are allowed."""
@@ -183,7 +187,7 @@ def test_a_day_long_pulse_does_not_expire_by_default(config: Path) -> None:
     assert load(str(config))[0].start_by.isoformat() == "2026-01-03T00:05:00+00:00"
 
 
-@pytest.mark.mutation("hil/runner.py", "return now_s - truth.default_age_s", "return now_s")
+@pytest.mark.mutation("hil/row.py", "return now_s - truth.default_age_s", "return now_s")
 def test_a_device_that_was_back_in_time_is_not_called_stranded(config: Path) -> None:
     """A worker that waits a minute for a lost reply outlives its pulse: the device's journal says when that ended."""
     config.write_text("[pulse]\nduration_s = 15\n[link]\nreply_s = 60", encoding="utf-8")

@@ -1,0 +1,278 @@
+"""The sections of a config, one model each: what a key means, its range, and what is said of a wrong value."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from adapters import plugins
+from adapters.profile import RegisterProfile
+from ledger.model import DURATION_S_MAX, POWER_W_MAX
+
+INT16_MAX: Final = 32_767
+WH_MAX: Final = 65_534
+"""Register WHRtg has 16 bits, and 0xFFFF says that it is not known."""
+CLOCK_FROM: Final = datetime(1971, 1, 1, tzinfo=UTC)
+CLOCK_BEFORE: Final = datetime(2106, 1, 1, tzinfo=UTC)
+"""Devices count wall time in 32 bits of seconds since 1970, and a run goes on for days."""
+SERIAL: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,31}$"
+"""A serial number names the device in commands, too."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class TargetSection(Section):
+    """What the scenarios run against."""
+
+    kind: Literal["simulator", "fake", "bench"] = "simulator"
+    """``bench``: a real unit, reached by its Modbus port and nothing else."""
+    commit: Literal["block", "enable_last"] = "block"
+    """How a set-point is written: one frame, or parameters first and the enable last."""
+    adapter: str = "sunspec"
+    """What the workers reach the simulator or the unit through: ``sunspec``, ``profile``, an entry point of the group
+    ``battery_hil.actuators``, ``module:Class``, or ``./file.py:Class``, seen from the config's folder."""
+    profile: str | None = Field(default=None, validate_default=True)
+    """Its profile: a path that ends in ``.toml``, or the name of one that ships; default the adapter's own."""
+    persistence: Literal["ram", "flash", "unknown"] = "unknown"
+    """Where a bench's SunSpec unit keeps its set-points. Writes to anything but ``ram`` are counted and rationed."""
+    flight_time_s: float | None = Field(default=None, ge=0, le=600)
+    """How long a frame may still take effect after it was sent; default by transport. See also ``settle_s``."""
+    settle_s: float | None = Field(default=None, ge=0, le=600)
+    """How long a bench's SunSpec unit may take from the reply to its new power; see :attr:`Config.settle_s`."""
+
+    @field_validator("commit")
+    @classmethod
+    def _has_frames(cls, value: str, info: ValidationInfo) -> str:
+        if value != "block" and info.data.get("kind") == "fake":
+            raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
+        return value
+
+    @field_validator("adapter")
+    @classmethod
+    def _an_adapter(cls, value: str, info: ValidationInfo) -> str:
+        if value == "sunspec":
+            return value
+        if info.data.get("kind") == "fake":
+            raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
+        if info.data.get("commit") == "enable_last":
+            raise ValueError("brings a profile that says how a set-point is written; remove commit")
+        return plugins.anchored(value, _folder(info))
+
+    @field_validator("profile")
+    @classmethod
+    def _a_profile(cls, value: str | None, info: ValidationInfo) -> str | None:
+        adapter = info.data.get("adapter")
+        if adapter is None:
+            return value  # it is wrong itself, and is reported
+        if adapter == "sunspec":
+            if value is not None:
+                raise ValueError('has no meaning with adapter = "sunspec"; say adapter = "profile"')
+            return None
+        if value is not None and value.endswith(".toml"):
+            value = str((_folder(info) / value).resolve())
+        plugins.profile_of(adapter, plugins.find_adapter(adapter), value)  # now, and not once for each row
+        return value
+
+    @field_validator("persistence", "flight_time_s", "settle_s")
+    @classmethod
+    def _of_a_unit(cls, value: object, info: ValidationInfo) -> object:
+        kind, adapter = info.data.get("kind"), info.data.get("adapter")
+        if kind is not None and kind != "bench":
+            raise ValueError(f'has no meaning with kind = "{kind}"; remove it, or say kind = "bench"')
+        if adapter is not None and adapter != "sunspec":
+            raise ValueError(f"is what the profile of adapter {adapter!r} says; remove it here, set it there")
+        return value
+
+    @property
+    def described(self) -> RegisterProfile | None:
+        """The profile that describes the unit; None on the fake and on SunSpec, which need none."""
+        if self.kind == "fake" or self.adapter == "sunspec":
+            return None
+        return plugins.profile_of(self.adapter, plugins.find_adapter(self.adapter), self.profile)
+
+    @property
+    def frames(self) -> int:
+        """How many frames carry a command, after whatever has to be stopped."""
+        if self.kind == "fake":
+            return 0
+        if (profile := self.described) is not None:
+            return len(profile.plan)
+        return 2 if self.commit == "enable_last" else 1
+
+
+def _folder(info: ValidationInfo) -> Path:
+    """The config's folder, from where its relative paths are seen."""
+    return Path((info.context or {}).get("folder", "."))
+
+
+class DeviceSection(Section):
+    """The fake's or simulator's battery; the default is the reference device."""
+
+    serial: str = Field(default="HIL-0001", pattern=SERIAL)
+    """Names the device in commands, too."""
+    capacity_wh: float = Field(default=25_000.0, gt=0, le=WH_MAX)
+    stored_wh: float = Field(default=20_000.0, ge=0)
+    reserve_wh: float = Field(default=7_500.0, ge=0)
+    round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
+    power_w_max: float = Field(default=5_000.0, gt=0)
+
+    @field_validator("power_w_max")
+    @classmethod
+    def _representable(cls, value: float, info: ValidationInfo) -> float:
+        efficiency = info.data.get("round_trip_efficiency")
+        if efficiency is not None and value / efficiency > INT16_MAX:
+            raise ValueError(
+                f"over round_trip_efficiency is more than the {INT16_MAX} W that model 802 can show; give less"
+            )
+        return value
+
+    @field_validator("stored_wh", "reserve_wh")
+    @classmethod
+    def _fits(cls, value: float, info: ValidationInfo) -> float:
+        capacity_wh = info.data.get("capacity_wh")
+        if capacity_wh is not None and value > capacity_wh:
+            raise ValueError(f"is above capacity_wh = {capacity_wh:g}; give at most the capacity")
+        return value
+
+
+QUIET_REPLY_S_MAX: Final = 2.0
+"""Silence on a serial line is really waited for, on a virtual clock too, and a run that rests for 5 s is stuck."""
+
+
+class LinkSection(Section):
+    """How the device is reached."""
+
+    transport: Literal["tcp", "rtu", "rtu-tcp", "tls"] = "tcp"
+    """Modbus/TCP, RTU on a serial line, RTU over TCP, or Modbus/TCP Security."""
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=5020, ge=0, le=65_535)
+    """Where ``hil simulate`` serves; 0 lets the system choose. A run chooses its own ports. On a bench, the unit's."""
+    unit: int = Field(default=1, ge=1, le=247)
+    reply_s: float = Field(default=1.0, gt=0, le=60)
+    """How long a reply may take."""
+    device: str | None = Field(default=None, min_length=1)
+    """``rtu``, as the rest on a bench only: the serial port."""
+    baudrate: int | None = Field(default=None, ge=300, le=4_000_000)
+    parity: Literal["none", "even", "odd"] | None = None
+    stopbits: Literal[1, 2] | None = None
+    ca: str | None = Field(default=None, min_length=1)
+    """``tls``, as the rest: PEM file of who vouches for the unit, seen from the config's folder, like the next two."""
+    cert: str | None = Field(default=None, min_length=1)
+    """What is shown to the unit; its role decides what may be done there."""
+    key: str | None = Field(default=None, min_length=1)
+    server_name: str | None = Field(default=None, min_length=1)
+    """What the unit's certificate names, if that is not ``host``."""
+
+    @field_validator("ca", "cert", "key")
+    @classmethod
+    def _from_the_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else str((_folder(info) / value).resolve())
+
+    @field_validator("reply_s")
+    @classmethod
+    def _patient(cls, value: float, info: ValidationInfo) -> float:
+        transport = info.data.get("transport")
+        if transport in ("rtu", "rtu-tcp") and value > QUIET_REPLY_S_MAX:
+            raise ValueError(
+                f'with transport = "{transport}" each connection begins with a silence this long, really waited'
+                f" for; give at most {QUIET_REPLY_S_MAX:g}"
+            )
+        return value
+
+
+class ClockSection(Section):
+    """The virtual clock of fake and simulator."""
+
+    start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    """Wall time at which every scenario starts."""
+
+    @field_validator("start")
+    @classmethod
+    def _zoned(cls, value: datetime) -> datetime:
+        if not CLOCK_FROM <= zoned(value) < CLOCK_BEFORE:
+            raise ValueError("is beyond what devices count in seconds; give a time in the years 1971 to 2105")
+        return value
+
+
+class PulseSection(Section):
+    """The command of the restart suite."""
+
+    power_w: float = Field(default=2_000.0, ge=-POWER_W_MAX, le=POWER_W_MAX)
+    """Positive discharges."""
+    duration_s: float = Field(default=3_600.0, ge=1, le=DURATION_S_MAX)
+    start_by: datetime | None = None
+    """No first frame after this; default one day after the clock's start, or later if two pulses take longer."""
+
+    @field_validator("power_w")
+    @classmethod
+    def _whole_watts(cls, value: float) -> float:
+        if value == 0:
+            raise ValueError("moves nothing; give its power in watts")
+        if not value.is_integer():
+            raise ValueError(f"devices are told whole watts; give {value:.0f}, or another whole number")
+        return value
+
+    @field_validator("duration_s")
+    @classmethod
+    def _whole_seconds(cls, value: float) -> float:
+        if not value.is_integer():
+            raise ValueError(f"devices are told whole seconds; give {value:.0f}, or another whole number")
+        return value
+
+    @field_validator("start_by")
+    @classmethod
+    def _zoned(cls, value: datetime | None) -> datetime | None:
+        return None if value is None else zoned(value)
+
+
+class LedgerSection(Section):
+    """How the durable worker keeps its books."""
+
+    journal_mode: Literal["WAL", "TRUNCATE", "PERSIST", "DELETE", "MEMORY", "OFF"] = "WAL"
+    synchronous: Literal["FULL", "EXTRA", "NORMAL", "OFF"] = "FULL"
+
+
+class SimulatorSection(Section):
+    """The simulator's own: ``timer`` and ``sessions_max`` wherever there is one, the rest for ``hil simulate``."""
+
+    journal: str | None = None
+    """A SQLite file that keeps counters, journal and reserve over restarts; without it all is forgotten."""
+    line: str | None = Field(default=None, min_length=1)
+    """``rtu``: the serial port to serve on; without it a pseudo-terminal is made, and its name printed."""
+    baudrate: int = Field(default=9_600, ge=300, le=4_000_000)
+    parity: Literal["none", "even", "odd"] = "none"
+    stopbits: Literal[1, 2] = 1
+    certificate: str | None = None
+    """``tls``: PEM files of the server's certificate and key, and of the CA that vouches for clients; without
+    them a CA and certificates for a server, an operator and a viewer are made, and their folder printed."""
+    key: str | None = None
+    ca: str | None = Field(default=None, validate_default=True)
+    client_certificate: Literal["required", "optional"] = "required"
+    """``tls``: whether a client without one is refused, or may read."""
+    timer: Literal["acts", "cosmetic"] = "acts"
+    """``cosmetic``: the reversion timer is accepted and counts down, and nothing ever comes of it."""
+    sessions_max: int = Field(default=0, ge=0, le=64)
+    """Connections that are served at once; others are closed without an answer. 0: no limit."""
+
+    @field_validator("ca")
+    @classmethod
+    def _all(cls, value: str | None, info: ValidationInfo) -> str | None:
+        given = {"certificate": info.data.get("certificate"), "key": info.data.get("key"), "ca": value}
+        missing = [name for name, path in given.items() if path is None]
+        if missing and len(missing) < len(given):
+            raise ValueError(
+                f"certificate, key and ca go together, and {', '.join(missing)} is missing; give all three, or none"
+            )
+        return value
+
+
+def zoned(value: datetime) -> datetime:
+    """Refuse a wall time without a zone."""
+    if value.tzinfo is None:
+        raise ValueError("is a time without a zone; add Z or an offset, as in 2026-01-01T00:00:00Z")
+    return value

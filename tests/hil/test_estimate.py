@@ -1,0 +1,161 @@
+"""What a campaign may cost: worst case, before anything is armed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hil.config import PulseSection
+from hil.envelope import Envelope
+from hil.estimate import Estimate, estimate
+from hil.scenarios import suite
+from hil.scenarios.model import Expected, Scenario, Worker
+from ledger.model import Reading, Sample
+from ledger.testing import ManualClock, sample
+
+FILE = "hil/estimate.py"
+LIMITS = Envelope(1_500, 10_000, 40, 90, 5_000, 50, 120)
+"""Of a battery of 25 kWh: 12.5 kWh from end to end, above its reserve of 30 %."""
+HOUR = PulseSection(power_w=1_000.0, duration_s=3_600.0)
+"""1 kWh at AC, 1.25 out of the battery at an efficiency of 80 %."""
+
+
+def rows(count: int) -> list[tuple[Scenario, Worker]]:
+    """So many rows; the suite's first, again and again."""
+    return [(suite("restart")[0], "durable")] * count
+
+
+def unit(**values: float | None) -> Sample:
+    """80 % full, reserve 30 % of 25 kWh; with other values where they are given."""
+    readings = {key: Reading(value, "", 0.0, "test") for key, value in values.items()}
+    return replace(sample(ManualClock()), **readings)  # type: ignore[arg-type]
+
+
+def reckoned(
+    count: int, pulse: PulseSection = HOUR, now: Sample | None = None, limits: Envelope = LIMITS
+) -> Estimate:
+    return estimate(rows(count), pulse, 0.8, now or unit(), limits, settle_s=20.0, flight_time_s=5.0)
+
+
+@pytest.mark.mutation(FILE, "max(APPLIED_MIN, math.ceil(expected or 0))", "math.ceil(expected or 0)")
+@pytest.mark.mutation(FILE, "ac_wh / efficiency_min if", "ac_wh if")
+def test_a_row_applies_its_pulse_twice_at_worst() -> None:
+    """Whatever the durable worker is expected to do; the battery gives the losses, too."""
+    found = reckoned(2)
+    assert [(row.pulses, row.ac_wh, row.battery_wh) for row in found.rows] == [(2, 2_000.0, 2_500.0)] * 2
+    assert (found.ac_wh, found.battery_wh, found.need_wh) == (4_000.0, 5_000.0, 2_500.0)
+    assert found.problem is None
+
+
+def test_a_row_that_expects_more_is_reckoned_with_more() -> None:
+    """Three pulses, or two and a half, are three."""
+    first = suite("restart")[0]
+    for pulses in (3.0, 2.5):
+        expected: dict[Worker, Expected] = {"durable": replace(first.expected["durable"], pulses=pulses)}
+        scenario = replace(first, expected=expected)
+        found = estimate([(scenario, "durable")], HOUR, 0.8, unit(), LIMITS, settle_s=0, flight_time_s=0)
+        assert found.rows[0].pulses == 3
+
+
+def test_every_scenario_of_the_suite_can_be_reckoned() -> None:
+    """With both workers, also where the windows of the triggers decide."""
+    every: list[tuple[Scenario, Worker]] = [(s, w) for s in suite("all") for w in s.expected]
+    found = estimate(every, HOUR, 0.8, unit(), LIMITS, settle_s=0, flight_time_s=0)
+    assert {row.pulses for row in found.rows} == {2}
+
+
+@pytest.mark.mutation(FILE, "soc_pct - floor if discharging else", "soc_pct if discharging else")
+@pytest.mark.mutation(FILE, "floor_pct(envelope, reserve_pct)", "envelope.soc_pct_min")
+def test_what_is_available_lies_above_reserve_and_window() -> None:
+    """40 % of the window, or 45 of the reserve, whichever is higher."""
+    assert reckoned(1).available_wh == 10_000.0
+    assert reckoned(1, now=unit(reserve_pct=45.0)).available_wh == 8_750.0
+    assert reckoned(1, now=unit(soc_pct=30.0)).available_wh == 0.0
+
+
+@pytest.mark.mutation(FILE, "if left_wh < need_wh:", "if left_wh <= need_wh:")
+@pytest.mark.mutation(FILE, "if left_wh < need_wh:", "if False:")
+@pytest.mark.mutation(FILE, "min(whole_wh, sum(needs_wh[done:]))", "whole_wh")
+@pytest.mark.mutation(FILE, "min(whole_wh, sum(needs_wh[done:]))", "sum(needs_wh[done:])")
+def test_the_battery_is_brought_back_as_often_as_it_must() -> None:
+    """10 kWh are just enough for four rows of 2.5; the fifth needs one charge, of what is left to do."""
+    large = replace(LIMITS, energy_wh_max=1e6)
+    assert (reckoned(4).returns, reckoned(4).returned_wh) == (0, 0.0)
+    five = reckoned(5, limits=large)
+    assert (five.returns, five.returned_wh) == (1, 2_500.0 / 0.8)
+    ten = reckoned(10, limits=large)  # 4, then 5 with a full window of 12.5 kWh, then 1
+    assert (ten.returns, ten.returned_wh) == (2, 15_000.0 / 0.8)
+
+
+@pytest.mark.mutation(FILE, "max(needs_wh, default=0.0) > whole_wh", "False")
+def test_a_row_that_no_charge_makes_room_for() -> None:
+    """A window of 2,499 Wh never holds 2,500."""
+    found = reckoned(1, now=unit(capacity_wh=4_998.0))
+    assert found.returns is None
+    assert "no recharging helps" in (found.problem or "")
+    assert reckoned(1, now=unit(capacity_wh=5_000.0)).problem is None
+
+
+@pytest.mark.mutation(FILE, "+ returned_wh\n    if moved_wh", "+ 0\n    if moved_wh")
+@pytest.mark.mutation(FILE, "if moved_wh > envelope.energy_wh_max:", "if moved_wh >= envelope.energy_wh_max:")
+@pytest.mark.mutation(FILE, "if moved_wh > envelope.energy_wh_max:", "if False:")
+def test_the_campaign_has_to_fit_the_energy_of_the_run() -> None:
+    """Recharging included; exactly the limit is within."""
+    assert reckoned(5, limits=replace(LIMITS, energy_wh_max=13_125.0)).problem is None
+    said = reckoned(5, limits=replace(LIMITS, energy_wh_max=13_124.0)).problem or ""
+    assert "may move 13125 Wh" in said
+    assert "envelope.energy_wh_max = 13124" in said
+
+
+@pytest.mark.mutation(
+    FILE, '    if now_wh is None:\n        return "state', '    if False:\n        return "state'
+)
+@pytest.mark.parametrize("unknown", ["soc_pct", "reserve_pct", "capacity_wh"])
+def test_nothing_is_reckoned_from_what_is_not_known(unknown: str) -> None:
+    """State of charge, reserve and capacity are all needed."""
+    found = reckoned(1, now=unit(**{unknown: None}))
+    assert (found.available_wh, found.returns) == (None, None)
+    assert "is not known" in (found.problem or "")
+    assert any("not known" in line for line in found.lines())
+
+
+@pytest.mark.mutation(FILE, "envelope.soc_pct_max - soc_pct", "100 - soc_pct")
+@pytest.mark.mutation(FILE, "else -ac_wh", "else -ac_wh * efficiency_min")
+def test_pulses_that_charge_need_room_below_the_window() -> None:
+    """10 % of 25 kWh below soc_pct_max; no loss is the worst case, since then all of it arrives."""
+    found = reckoned(1, replace_power(-1_000.0))
+    assert (found.available_wh, found.need_wh) == (2_500.0, -2_000.0)
+    assert (found.returns, found.problem) == (0, None)
+    assert reckoned(2, replace_power(-1_000.0)).returns == 1
+    assert any("into the battery" in line for line in found.lines())
+
+
+def replace_power(power_w: float) -> PulseSection:
+    return PulseSection(power_w=power_w, duration_s=HOUR.duration_s)
+
+
+@pytest.mark.mutation(FILE, "row.pulses * each_s", "each_s")
+@pytest.mark.mutation(FILE, "+ returned_wh / abs(pulse.power_w) * 3600", "")
+def test_how_long_it_takes() -> None:
+    """Per row half a minute, and twice the pulse, its settling, its flight and a poll; and every recharge."""
+    assert reckoned(1).duration_s == 30 + 2 * (3_600 + 20 + 5 + 5)
+    four, five = reckoned(4).duration_s, reckoned(5, limits=replace(LIMITS, energy_wh_max=1e6)).duration_s
+    assert five - four == pytest.approx(reckoned(1).duration_s + 3.125 * 3_600)
+
+
+def test_a_person_is_told_in_a_few_lines() -> None:
+    """Rows, energy at AC and out of the battery, what there is, recharges, time."""
+    lines = reckoned(5, limits=replace(LIMITS, energy_wh_max=1e6)).lines()
+    assert lines == (
+        "5 rows, worst case 10000 Wh at AC, 12500 Wh out of the battery; one row at most 2500.0 Wh",
+        "above reserve and soc_pct_min: 10000 Wh",
+        "charged once between rows, 3125 Wh at AC",
+        "takes about 13 h 15 min",
+    )
+
+
+def test_no_rows_cost_nothing() -> None:
+    """An empty campaign has no problem either."""
+    found = reckoned(0)
+    assert (found.ac_wh, found.need_wh, found.returns, found.problem) == (0, 0.0, 0, None)
