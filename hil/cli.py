@@ -7,9 +7,8 @@ import json
 import sys
 import traceback
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,14 +16,17 @@ from rich.console import Console
 from hil import config as configs
 from hil import doctor as checks
 from hil import new_adapter, report, serve
+from hil.campaign import Permission
+from hil.check import check as check_unit
+from hil.clock import RealClock
 from hil.console import PatientConsole, print_patiently, wide_console
-from hil.evidence import SCHEMA, FolderTaken, RunFolder, source_digest
-from hil.exits import ABORTED, BAD_INPUT, FAILED, FAULT, OK, UNREACHABLE, exit_code, strongest
-from hil.rig import describe
-from hil.runner import RowResult, Runner, aborted
+from hil.exits import ABORTED, FAILED, FAULT, OK, UNREACHABLE, UNSAFE, exit_code, strongest
+from hil.probing import probe as probe_unit
+from hil.row import RowResult
+from hil.runplan import Plan, Run, Usage, plan
 from hil.scenarios import SUITES, Scenario, suite
-from hil.scenarios.model import WORKERS, Worker
-from hil.stopping import Stop, stopping
+from hil.scenarios.model import Worker
+from hil.stopping import stopping
 from ledger.errors import HilError
 
 app = typer.Typer(
@@ -37,12 +39,6 @@ app = typer.Typer(
 ConfigArgument = Annotated[
     str | None, typer.Argument(metavar="[CONFIG]", help="A TOML file.", show_default=configs.DEFAULT)
 ]
-
-
-class Usage(HilError):
-    """A wrong command line; nothing was started."""
-
-    exit_code = BAD_INPUT
 
 
 def main() -> None:
@@ -73,142 +69,69 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print results.json instead of the matrix.")
     ] = False,
+    arm: Annotated[
+        str | None, typer.Option(metavar="SERIAL", help="Bench: the unit that may be written to.")
+    ] = None,
+    attended: Annotated[bool, typer.Option("--attended", help="Bench: somebody stands at the unit.")] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Bench: on a simulator in the unit's place, on a virtual clock."),
+    ] = False,
 ) -> None:
     """Run scenarios: kill real workers at chosen points, give the command again, count what the device did."""
-    checks.refuse_clashing_packages()
-    if config is not None and Path(config).is_dir():
-        raise Usage(f"{config}: is a folder, not a config; give the path of a TOML file in it")
-    settings, name, digest = configs.load(config)
-    scenarios = _chosen(suite_name, scenario)
-    rows = [(s, w) for s in scenarios for w in _workers(worker)]
-    started = datetime.now(UTC)
+    permission = Permission(arm=arm, attended=attended, rehearse=rehearse)
+    asked = plan(config, suite_name, scenario or (), worker or (), permission)
     with stopping() as stop:
-        found = _run_into(
-            _run_folder(out, suite_name, started),
-            settings,
-            (name, digest),
-            started,
-            rows,
-            stop,
-            suite_name=suite_name,
-            as_json=as_json,
-        )
+        found = _run_plan(asked, Run(asked, out, suite_name, stop), as_json=as_json)
     raise typer.Exit(_exit(found))
 
 
-def _run_into(
-    folder: RunFolder,
-    settings: configs.Config,
-    origin: tuple[str, str],
-    started: datetime,
-    rows: list[tuple[Scenario, Worker]],
-    stop: Stop,
-    *,
-    suite_name: str,
-    as_json: bool,
-) -> dict[str, int]:
+def _run_plan(asked: Plan, running: Run, *, as_json: bool) -> dict[str, int]:
     """Run and write everything down; how many rows had which verdict."""
-    name, digest = origin
-    scenarios = tuple(dict.fromkeys(scenario for scenario, _ in rows))
     console = wide_console(stderr=as_json)
-    console.print(f"{name}: {describe(settings)}", highlight=False, soft_wrap=True)
-    results = _run_rows(Runner(settings, folder), rows, console, stop)
-    found = report.counts(results)
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "target": describe(settings),
-        "suite": suite_name,
-        "started": started.isoformat(timespec="seconds"),
-        "config": name,
-        "config_sha256": digest,
-        "source_sha256": source_digest(),
-        "scenarios": [result.as_json() for result in results],
-        "counts": found,
-    }
-    folder.finish(document)
+    console.print(f"{asked.config}: {asked.target}", highlight=False, soft_wrap=True)
+    _run_rows(asked, running, console)
+    document = running.finish()
     if as_json:
         print_patiently(json.dumps(document, indent=1))
     else:
-        report.summary(console, scenarios, results)
-        console.print(f"evidence: {folder.path}", highlight=False, soft_wrap=True)
+        scenarios = tuple(dict.fromkeys(scenario for scenario, _ in asked.rows))
+        report.summary(console, scenarios, running.results)
+        for line in running.closing_lines():
+            console.print(line, highlight=False, soft_wrap=True)
+    found: dict[str, int] = document["counts"]
     return found
 
 
-def _run_rows(
-    runner: Runner, rows: list[tuple[Scenario, Worker]], console: Console, stop: Stop
-) -> list[RowResult]:
+def _run_rows(asked: Plan, running: Run, console: Console) -> None:
     """Run with a live line on a terminal, and plain lines elsewhere; a Ctrl-C leaves whole results."""
-    results: list[RowResult] = []
+    total = len(asked.rows)
     status = console.status("starting") if console.is_terminal else None
 
     def started(scenario: Scenario, worker: Worker) -> None:
         if status is not None:
-            status.update(f"[{len(results)}/{len(rows)}] {scenario.name} ({worker}): {scenario.story}")
+            status.update(f"[{len(running.results)}/{total}] {scenario.name} ({worker}): {scenario.story}")
 
     def done(result: RowResult) -> None:
-        results.append(result)
         if status is None:
-            line = f"[{len(results)}/{len(rows)}] {result.verdict:7} {result.name} ({result.worker})"
+            line = f"[{len(running.results)}/{total}] {result.verdict:7} {result.name} ({result.worker})"
             console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     with status or nullcontext():
-        stop.run(runner.run(rows, started, done))
-    if stop.asked:
-        results += [aborted(scenario, worker) for scenario, worker in rows[len(results) :]]
-    return results
-
-
-def _chosen(suite_name: str, names: list[str] | None) -> tuple[Scenario, ...]:
-    if suite_name not in (*SUITES, "all"):
-        raise Usage(
-            f"--suite {suite_name}: there is no such suite; the suites are {', '.join([*SUITES, 'all'])}"
-        )
-    scenarios = suite(suite_name)
-    if not names:
-        return scenarios
-    known = {scenario.name: scenario for scenario in scenarios}
-    for name in names:
-        if name not in known:
-            raise Usage(f"--scenario {name}: is not in suite {suite_name}; 'hil list' shows the names")
-    return tuple(known[name] for name in dict.fromkeys(names))
-
-
-def _workers(names: list[str] | None) -> tuple[Worker, ...]:
-    for name in names or ():
-        if name not in WORKERS:
-            raise Usage(f"--worker {name}: there is no such worker; the workers are {', '.join(WORKERS)}")
-    return tuple(worker for worker in WORKERS if not names or worker in names)
-
-
-def _run_folder(out: Path | None, suite_name: str, started: datetime) -> RunFolder:
-    """The folder that was given, or one of its own below the working directory."""
-    if out is not None:
-        return RunFolder(out)
-    try:
-        return RunFolder(_default_folder(suite_name, started))
-    except FolderTaken as error:
-        raise Usage(
-            f"no run folder can be made in {Path.cwd()} ({error.why}); give a place for it with --out"
-        ) from None
-
-
-def _default_folder(suite_name: str, started: datetime) -> Path:
-    base = Path("runs") / f"{started:%Y%m%dT%H%M%SZ}-{suite_name}"
-    path, number = base, 2
-    while path.exists():
-        path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return path
+        running.rows(asked.rows, started, done)
 
 
 def _exit(found: dict[str, int]) -> int:
     codes = {OK}
+    if found["unsafe"]:
+        codes.add(UNSAFE)
     if found["aborted"]:
         codes.add(ABORTED)
     if found["error"]:
         codes.add(FAULT)
     if found["fail"]:
         codes.add(FAILED)
-    if not any(found[verdict] for verdict in ("pass", "fail", "error")):
+    if not any(found[verdict] for verdict in ("pass", "fail", "error", "unsafe")):
         codes.add(UNREACHABLE)
     return strongest(codes)
 
@@ -257,6 +180,33 @@ def show(name: Annotated[str, typer.Argument(help="A scenario's name.")]) -> Non
             f"expect  {worker}: {expected.applications} applications, {pulses} of energy,"
             f" first exit {expected.first_exit}, retry {expected.retry}{state}{broken}"
         )
+
+
+@app.command()
+def check(config: Annotated[str, typer.Argument(help="A TOML file of a bench.")]) -> None:
+    """Look at a bench's unit: who it is, how it is, what a run would do and what would keep it safe. Reads only."""
+    settings, name, _ = configs.load(config)
+    raise typer.Exit(check_unit(settings, name, PatientConsole(), RealClock()))
+
+
+@app.command()
+def probe(
+    config: Annotated[str, typer.Argument(help="A TOML file of a bench.")],
+    arm: Annotated[
+        str | None, typer.Option(metavar="SERIAL", help="The unit that may be written to.")
+    ] = None,
+    power_cycle: Annotated[
+        bool, typer.Option("--power-cycle", help="Also switch it off and on, with a set-point in force.")
+    ] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="On a simulator in the unit's place, on a virtual clock.")
+    ] = False,
+) -> None:
+    """Commission a bench's unit: whether its timer acts, and what else it really does. Writes to it, as a run does."""
+    checks.refuse_clashing_packages()
+    settings, name, _ = configs.load(config)
+    permission = Permission(arm=arm, attended=True, rehearse=rehearse)
+    raise typer.Exit(probe_unit(settings, name, permission, PatientConsole(), power_cycle=power_cycle))
 
 
 @app.command()

@@ -119,17 +119,61 @@ class VirtualClock(ClockPage):
         except OSError as error:
             raise _gone(error) from None
         if not reply:
-            raise HilError("the rig's clock is gone; this worker cannot go on")
+            raise ClockGone("the rig's clock is gone; this process cannot go on")
         answer: dict[str, Any] = json.loads(reply)
         return answer
 
 
+INHERITED_S_MAX: Final = 0.05
+"""Real time that goes with a sleep on an inherited clock: sockets and processes need some, whatever the clock says."""
+
+
+class ClockGone(HilError):
+    """Whoever owned the virtual clock is dead."""
+
+
+class HeirClock(VirtualClock):
+    """A participant's clock that goes on after the rig's death: then its own sleep is what moves time.
+
+    For a guardian in a rehearsal. The device only reads the page, and everybody else is dead by then.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder, name)
+        self._inherited = False
+
+    def inherit(self) -> None:
+        """Own the clock from now on. Everybody else who took part has to be dead."""
+        self._inherited = True
+
+    def sleep_until(self, mono_s: float) -> None:
+        while not self._inherited and self.mono_s() < mono_s:
+            self.nap_until(mono_s)
+        if self._inherited:
+            now_s, wall_at_0_s, boot_id = PAGE.unpack_from(self._map)
+            time.sleep(min(INHERITED_S_MAX, max(0.0, mono_s - now_s)))
+            PAGE.pack_into(self._map, 0, max(now_s, mono_s), wall_at_0_s, boot_id)
+
+    def nap_until(self, mono_s: float) -> None:
+        """As :meth:`sleep_until`, but the rig may wake the sleeper before."""
+        super().sleep_until(mono_s)
+
+    def settled(self) -> bool:
+        return True if self._inherited else super().settled()
+
+    def charge(self, seconds: float, why: str) -> None:
+        if self._inherited:
+            self.sleep_until(self.mono_s() + seconds)
+        else:
+            super().charge(seconds, why)
+
+
 def _gone(error: OSError) -> HilError:
-    return HilError(f"the rig's clock is gone ({error}); this worker cannot go on")
+    return ClockGone(f"the rig's clock is gone ({error}); this process cannot go on")
 
 
-def open_clock(spec: str) -> Clock:
-    """``real``, or ``virtual:NAME:FOLDER`` as the rig hands it to a participant."""
+def open_clock(spec: str, *, heir: bool = False) -> Clock:
+    """``real``, or ``virtual:NAME:FOLDER`` as the rig hands it to a participant; an ``heir`` can outlive the rig."""
     if spec == REAL:
         return RealClock()
     kind, _, rest = spec.partition(":")
@@ -138,4 +182,4 @@ def open_clock(spec: str) -> Clock:
         raise ClockUnknown(
             f"HIL_CLOCK: {spec!r} is neither {REAL!r} nor 'virtual:NAME:FOLDER'; give one of them"
         )
-    return VirtualClock(Path(folder), name)
+    return (HeirClock if heir else VirtualClock)(Path(folder), name)

@@ -2,7 +2,8 @@
 
 A fork takes about 1.5 ms where a cold start takes 130. The launcher also starts programs cold, so that both
 kinds look alike to the rig: it gets a pidfd at once and the exit status later. The launcher runs in a session
-of its own, so a Ctrl-C at the terminal reaches the rig alone; when the rig is gone, so are its processes.
+of its own, so a Ctrl-C at the terminal reaches the rig alone; when the rig is gone, so are its processes, but
+for those that are started to outlive it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Process:
     """Open until the exit code is known; then there is nothing left to signal."""
     exited: asyncio.Future[int]
     """The exit code; minus the signal's number if a signal ended it. Wait with :meth:`wait`."""
+    outlives: bool = False
+    """Whether it goes on without the launcher."""
 
     async def wait(self) -> int:
         """The exit code, once there is one. Whoever is cancelled while waiting cancels nobody else's wait."""
@@ -86,7 +89,8 @@ class Launcher:
         self._running: dict[int, Process] = {}
         self._next = 0
         self._reader: asyncio.Task[None] | None = None
-        self._started: dict[int, tuple[str, asyncio.Future[Process]]] = {}
+        self._started: dict[int, tuple[str, bool, asyncio.Future[Process]]] = {}
+        self._orphans: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -108,8 +112,9 @@ class Launcher:
         """End the launcher and with it every process that still runs."""
         if self._socket is None or self._program is None or self._reader is None:
             return
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        for task in (self._reader, *self._orphans):
+            task.cancel()
+        await asyncio.gather(self._reader, *self._orphans, return_exceptions=True)
         self._socket.close()
         self._program.wait()
         for process in self._running.values():
@@ -125,11 +130,13 @@ class Launcher:
         folder: Path,
         *,
         cold: bool = False,
+        outlives: bool = False,
         descriptors: Sequence[int] = (),
     ) -> Process:
         """Start ``python -m argv[0] argv[1:]``; its output goes to ``folder/name.out`` and ``.err``.
 
-        ``descriptors`` are handed over as 3, 4, … in the new process.
+        ``descriptors`` are handed over as 3, 4, … in the new process. One that ``outlives`` has a session of its
+        own, and is ended neither with the rig nor with the launcher: it has to see to its end for itself.
         """
         assert self._socket is not None
         loop = asyncio.get_running_loop()
@@ -140,9 +147,10 @@ class Launcher:
             "environment": dict(environment),
             "output": str(folder / name),
             "cold": cold,
+            "outlives": outlives,
         }
         started: asyncio.Future[Process] = loop.create_future()
-        self._started[number] = name, started
+        self._started[number] = name, outlives, started
         try:
             socket.send_fds(self._socket, [json.dumps(request).encode()], list(descriptors))
         except ConnectionError:
@@ -171,21 +179,32 @@ class Launcher:
             loop.remove_reader(ours.fileno())
 
     def _lost(self) -> None:
-        """The launcher died by itself: end what it started, and let nobody wait for it."""
+        """The launcher died by itself: end what it started, and let nobody wait for it.
+
+        What outlives it goes on, and can be waited for: a guardian has to make its unit safe yet.
+        """
         for process in self._running.values():
-            process.kill()
-            process.exited.set_exception(LauncherGone(_GONE))
-            process.exited.exception()  # perhaps nobody waits
-        for _, started in self._started.values():
+            if process.outlives:
+                self._orphans.add(asyncio.create_task(self._orphaned(process)))
+            else:
+                process.kill()
+                _unknown_end(process)
+        for _, _, started in self._started.values():
             if not started.done():
                 started.set_exception(LauncherGone(_GONE))
+
+    @staticmethod
+    async def _orphaned(process: Process) -> None:
+        """Until it is dead. Its exit code went to whoever reaps orphans."""
+        await process.dead()
+        _unknown_end(process)
 
     def _handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         number = message["number"]
         if "pid" in message:
-            name, started = self._started.pop(number)
+            name, outlives, started = self._started.pop(number)
             exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            process = Process(name, message["pid"], descriptors[0], exited)
+            process = Process(name, message["pid"], descriptors[0], exited, outlives)
             self._running[number] = process
             if started.cancelled():
                 process.kill()  # whoever wanted it is not there any more
@@ -197,6 +216,11 @@ class Launcher:
             process.exited.set_result(message["exit"])
 
 
+def _unknown_end(process: Process) -> None:
+    process.exited.set_exception(LauncherGone(_GONE))
+    process.exited.exception()  # perhaps nobody waits
+
+
 # -- inside the launcher process --------------------------------------------------------------------------
 
 
@@ -204,7 +228,7 @@ def main(descriptor: int) -> None:
     """Fork on request until the rig closes its end, then kill what still runs."""
     _preload()
     rig = socket.socket(fileno=descriptor)
-    children: dict[int, tuple[int, int]] = {}
+    children: dict[int, tuple[int, int, bool]] = {}
     selector = selectors.DefaultSelector()
     selector.register(rig, selectors.EVENT_READ)
     try:
@@ -231,6 +255,8 @@ def _preload() -> None:
     import adapters.link
     import adapters.registers
     import adapters.sunspec
+    import hil.guardian
+    import hil.prober
     import hil.simulate
     import hil.worker  # noqa: F401  (imported to be there when a child is forked)
     from simulator import Battery
@@ -247,7 +273,7 @@ def _start(
     request: dict[str, Any],
     descriptors: list[int],
     rig: socket.socket,
-    children: dict[int, tuple[int, int]],
+    children: dict[int, tuple[int, int, bool]],
 ) -> int:
     """Fork; the pidfd. The child is on the list of those to be ended before anything can fail."""
     pid = os.fork()
@@ -263,7 +289,7 @@ def _start(
             sys.stderr.flush()
             os._exit(code)
     pidfd = os.pidfd_open(pid)
-    children[pidfd] = (request["number"], pid)
+    children[pidfd] = (request["number"], pid, request["outlives"])
     for descriptor in descriptors:
         os.close(descriptor)
     message = {"number": request["number"], "pid": pid}
@@ -271,9 +297,9 @@ def _start(
     return pidfd
 
 
-def _report(pidfd: int, children: dict[int, tuple[int, int]], rig: socket.socket) -> None:
+def _report(pidfd: int, children: dict[int, tuple[int, int, bool]], rig: socket.socket) -> None:
     """Reap a child and tell its exit code."""
-    number, pid = children.pop(pidfd)
+    number, pid, _ = children.pop(pidfd)
     os.close(pidfd)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -282,6 +308,8 @@ def _report(pidfd: int, children: dict[int, tuple[int, int]], rig: socket.socket
 
 def _child(request: dict[str, Any], descriptors: list[int]) -> int:
     """Become the process that was asked for."""
+    if request["outlives"]:
+        os.setsid()
     for stream, suffix in ((1, ".out"), (2, ".err")):
         file = os.open(request["output"] + suffix, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, stream)
@@ -298,8 +326,10 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> int:
     return int(module.main(arguments))
 
 
-def _end(children: dict[int, tuple[int, int]]) -> None:
-    for pidfd, (_, pid) in children.items():
+def _end(children: dict[int, tuple[int, int, bool]]) -> None:
+    for pidfd, (_, pid, outlives) in children.items():
+        if outlives:
+            continue
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -84,6 +84,9 @@ class Side(Protocol):
     async def write(self, data: bytes) -> None:
         """Send a frame."""
 
+    async def heard(self) -> bytes:
+        """What comes next, frame or not; empty at the end."""
+
     async def close(self) -> None:
         """Give it back; never raises."""
 
@@ -104,8 +107,8 @@ class StreamSide:
         writer: asyncio.StreamWriter,
         cut: Callable[[bytes], Adu | None],
     ) -> None:
-        self._writer = writer
-        self.frames = Frames(lambda: _some(reader), cut, line=False)
+        self._reader, self._writer = reader, writer
+        self.frames = Frames(self.heard, cut, line=False)
         self.descriptor: int = writer.get_extra_info("socket").fileno()
 
     @property
@@ -118,44 +121,50 @@ class StreamSide:
         self._writer.write(data)
         await self._writer.drain()
 
+    async def heard(self) -> bytes:
+        try:
+            return await self._reader.read(_CHUNK)
+        except ConnectionError:
+            return b""
+
     async def close(self) -> None:
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()
 
 
-async def _some(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.read(_CHUNK)
-    except ConnectionError:
-        return b""
+class DescriptorSide:
+    """A line behind a descriptor that does not block."""
 
-
-class PtySide:
-    """A pseudo-terminal. Its near end has a name and stays open here, so that no one hangs the line up."""
-
-    def __init__(self, cut: Callable[[bytes], Adu | None]) -> None:
-        self.descriptor, self._near = os.openpty()
-        tty.setraw(self._near)
-        os.set_blocking(self.descriptor, False)
-        self.name: Final = os.ttyname(self._near)
-        self.frames = Frames(self._some, cut, line=True)
+    def __init__(self, descriptor: int, cut: Callable[[bytes], Adu | None]) -> None:
+        self.descriptor: int = descriptor
+        self.frames = Frames(self.heard, cut, line=True)
         self._heard = b""
+        self._ended = False
         self._arrived = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self.descriptor, self.look)
+        asyncio.get_running_loop().add_reader(descriptor, self.look)
 
     def look(self) -> None:
-        """Take what was written to the near end.
+        """Take what was written to the other end.
 
         The system hands it over with a delay and only then wakes the loop; a read gets it at once.
         """
-        with suppress(BlockingIOError):
-            self._heard += os.read(self.descriptor, _CHUNK)
-            self._arrived.set()
+        try:
+            data = os.read(self.descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # unplugged
+        if not data:
+            self._ended = True
+            asyncio.get_running_loop().remove_reader(self.descriptor)
+        self._heard += data
+        self._arrived.set()
 
-    async def _some(self) -> bytes:
+    async def heard(self) -> bytes:
         await self._arrived.wait()
-        self._arrived.clear()
+        if not self._ended:
+            self._arrived.clear()
         data, self._heard = self._heard, b""
         return data
 
@@ -163,7 +172,8 @@ class PtySide:
         """What was said before now answers nothing that is asked from now on."""
         self.look()
         self._heard = b""
-        self._arrived.clear()
+        if not self._ended:
+            self._arrived.clear()
         self.frames.forget()
 
     async def write(self, data: bytes) -> None:
@@ -171,7 +181,22 @@ class PtySide:
             os.write(self.descriptor, data)
 
     async def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self.descriptor)
+        if not self._ended:
+            asyncio.get_running_loop().remove_reader(self.descriptor)
+
+
+class PtySide(DescriptorSide):
+    """A pseudo-terminal. Its near end has a name and stays open here, so that no one hangs the line up."""
+
+    def __init__(self, cut: Callable[[bytes], Adu | None]) -> None:
+        ours, self._near = os.openpty()
+        tty.setraw(self._near)
+        os.set_blocking(ours, False)
+        self.name: Final = os.ttyname(self._near)
+        super().__init__(ours, cut)
+
+    async def close(self) -> None:
+        await super().close()
         os.close(self.descriptor)
         os.close(self._near)
 

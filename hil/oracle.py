@@ -9,7 +9,7 @@ worker that is there to fail passes by failing in exactly its way.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Protocol
@@ -20,6 +20,10 @@ from ledger.model import EvidenceLevel, Receipt
 
 STORED_WH_TOLERANCE: Final = 1.0
 """±0.001 kWh: energy is compared from the device's mWh counters."""
+DELIVERED_SHARE: Final = 0.1
+"""Of an energy that a unit's own counters show: its ramp, its whole seconds, its meter."""
+COUNTER_STEPS: Final = 2
+"""By which the difference of two counter readings may be off, besides."""
 TIMER_MARGIN: Final = 1.35
 """Real timers were seen to fire up to a third late."""
 POLL_S: Final = 5.0
@@ -65,10 +69,21 @@ class ControlMap:
 
     enable: int
     """704 WSetEna."""
-    setpoint: range
+    setpoint: Collection[int]
     """704 WSetMod to WSetPct: what changes the power while it is enabled."""
     serial: int
     """A register of the common model's serial number."""
+    on: tuple[int, ...] = (1,)
+    """What :attr:`enable` holds while something is in force; () is any but zero."""
+    words: int = 1
+    """Registers of :attr:`enable`; with several, anything but zero is on."""
+
+    def enabled(self, values: Mapping[int, int]) -> bool | None:
+        """Whether these registers say that something is in force; None if they say nothing of it."""
+        shown = [values[a] for a in range(self.enable, self.enable + self.words) if a in values]
+        if not shown:
+            return None
+        return shown[0] in self.on if self.on and self.words == 1 else any(shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +93,10 @@ class Facts:
     exit_codes: tuple[int, ...]
     retry: str | None
     """What the second worker answered; None if it answered nothing."""
-    journal_applications: int
-    """Applications of this command by the device's own journal."""
-    stored_wh: float
+    journal_applications: int | None
+    """Applications of this command by the device's own journal; None on a bench unit, which shows none."""
+    stored_wh: float | None
+    """None where it is not known to a watt-hour; then :attr:`delivered_wh` counts."""
     reserve_wh: float
     state: State | None
     receipt: Receipt | None
@@ -95,6 +111,27 @@ class Facts:
     timer_s: float
     start_by_s: float
     """Clock of the run, as all times here."""
+    delivered_wh: float | None = None
+    """By the unit's own counters, in the command's direction, since before the first worker."""
+    counter_step_wh: float = 0.0
+    """Their resolution."""
+
+    @property
+    def applied(self) -> tuple[int, int] | None:
+        """(at least, at most) so many applications, by the tap; None without a wire."""
+        if self.frames is None or self.control is None:
+            return None
+        sent = triggers(self.frames, self.control)
+        low = sum(trigger.applied is True for trigger in sent)
+        return low, low + sum(trigger.applied is None for trigger in sent)
+
+    @property
+    def applications(self) -> int | None:
+        """By the strongest source there is; None if nobody can tell."""
+        if self.journal_applications is not None:
+            return self.journal_applications
+        low, high = self.applied or (0, 1)
+        return low if low == high else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +208,16 @@ def _registers(address: int, count: int, data: bytes) -> dict[int, int]:
 
 
 def _enabled_by(values: Mapping[int, int], control: ControlMap, before: bool) -> bool:
-    return values[control.enable] == 1 if control.enable in values else before
+    now = control.enabled(values)
+    return before if now is None else now
 
 
 def is_trigger(pdu: bytes, control: ControlMap, enabled: bool) -> bool:
     """Whether a write request starts an action, or changes one that is in force."""
     values = written(pdu)
-    if control.enable in values:
-        return values[control.enable] == 1
+    switched = control.enabled(values)
+    if switched is not None:
+        return switched
     return enabled and any(address in values for address in control.setpoint)
 
 
@@ -186,14 +225,16 @@ def violations(facts: Facts) -> frozenset[str]:
     """The invariants that a row broke."""
     sent = triggers(facts.frames, facts.control) if facts.frames is not None and facts.control else ()
     receipt, state = facts.receipt, facts.state
+    applications = facts.applications
     completed = receipt is not None and receipt.reason is Reason.COMPLETED
     broken = {
-        "single_trigger": facts.journal_applications > 1
+        "single_trigger": (applications or 0) > 1
         or len([t for t in sent if t.applied is not False]) > 1
-        or (completed and facts.journal_applications != 1),
+        or (completed and applications != 1),
         "active_is_observed": (completed or state is State.ACTIVE)
         and (receipt is None or receipt.evidence < EvidenceLevel.OBSERVED),
-        "reserve_held": facts.stored_wh < facts.reserve_wh - STORED_WH_TOLERANCE,
+        "reserve_held": facts.stored_wh is not None
+        and facts.stored_wh < facts.reserve_wh - STORED_WH_TOLERANCE,
         "no_late_dispatch": any(trigger.at_s > facts.start_by_s for trigger in sent),
         "default_mode_restored": _stranded(facts),
         "rows_settled": state in (State.INTENT, State.ACTIVE, State.RELEASING)
@@ -215,7 +256,7 @@ def _stranded(facts: Facts) -> bool:
 
 
 def _writes(frames: Sequence[WireFrame]) -> list[WireFrame]:
-    return [frame for frame in frames if frame.is_write and frame.fate != "dropped"]
+    return [frame for frame in frames if frame.is_write and frame.fate not in ("dropped", "refused")]
 
 
 def _reads_first(frames: Sequence[WireFrame], control: ControlMap) -> bool:
@@ -249,32 +290,37 @@ def expected_pulses(expected: Expected, facts: Facts) -> float:
     return covered(triggers(facts.frames, facts.control), facts.timer_s)
 
 
-def judge(expected: Expected, expected_stored_wh: float, facts: Facts) -> Judgement:
-    """Compare what was seen with what has to come out; ``expected_stored_wh`` is what has to be left."""
+def judge(expected: Expected, expected_wh: float, facts: Facts) -> Judgement:
+    """Compare what was seen with what has to come out.
+
+    ``expected_wh`` is what has to be left in the battery; where that is not known, what has to be delivered.
+    """
     broken = violations(facts)
     observed: dict[str, Any] = {
-        "applications": facts.journal_applications,
-        "applications_source": "journal",
+        "applications": facts.applications,
+        "applications_source": "tap" if facts.journal_applications is None else "journal",
         "exit_codes": list(facts.exit_codes),
         "retry": facts.retry,
         "state": facts.state,
         "frames": len(_writes(facts.frames)) if facts.frames is not None else None,
-        "stored_kwh": round(facts.stored_wh / 1000, 6),
+        "stored_kwh": None if facts.stored_wh is None else round(facts.stored_wh / 1000, 6),
         "violations": sorted(broken),
     }
-    if facts.frames is not None and facts.control is not None:
-        sent = triggers(facts.frames, facts.control)
-        observed["triggers"] = len(sent)
-        low = sum(trigger.applied is True for trigger in sent)
-        high = low + sum(trigger.applied is None for trigger in sent)
-        if not low <= facts.journal_applications <= high:
+    if facts.stored_wh is None:
+        observed["delivered_wh"] = facts.delivered_wh
+    if facts.frames is not None and facts.control is not None and facts.applied is not None:
+        observed["triggers"] = len(triggers(facts.frames, facts.control))
+        low, high = facts.applied
+        if facts.applications is None:
             observed["applications_range"] = [low, high]
-            problem = f"the journal counts {facts.journal_applications} applications, the tap {low} to {high}"
+        elif not low <= facts.applications <= high:
+            observed["applications_range"] = [low, high]
+            problem = f"the journal counts {facts.applications} applications, the tap {low} to {high}"
             return Judgement("error", observed, (problem,))
     problems = [
         f"{name}: expected {want}, observed {got}"
         for name, want, got in (
-            ("applications", expected.applications, facts.journal_applications),
+            ("applications", expected.applications, facts.applications),
             ("retry", expected.retry, facts.retry),
             ("first exit code", expected.first_exit, facts.exit_codes[0] if facts.exit_codes else None),
             ("state", expected.state, facts.state),
@@ -286,8 +332,24 @@ def judge(expected: Expected, expected_stored_wh: float, facts: Facts) -> Judgem
         problems.append(
             f"triggers on the wire: expected {expected.triggers}, observed {observed.get('triggers')}"
         )
-    if abs(facts.stored_wh - expected_stored_wh) > STORED_WH_TOLERANCE:
-        problems.append(
-            f"stored energy: expected {expected_stored_wh / 1000:.4f} kWh, observed {facts.stored_wh / 1000:.4f}"
-        )
+    problems += _energy_problems(expected_wh, facts)
     return Judgement("fail" if problems else "pass", observed, tuple(problems))
+
+
+def _energy_problems(expected_wh: float, facts: Facts) -> list[str]:
+    """Stored energy to a watt-hour where it is known; else what was delivered, as exactly as counters show it."""
+    if facts.stored_wh is not None:
+        if abs(facts.stored_wh - expected_wh) <= STORED_WH_TOLERANCE:
+            return []
+        return [
+            f"stored energy: expected {expected_wh / 1000:.4f} kWh, observed {facts.stored_wh / 1000:.4f}"
+        ]
+    if facts.delivered_wh is None:
+        return ["delivered energy: the unit's counters say nothing"]
+    tolerance_wh = DELIVERED_SHARE * expected_wh + COUNTER_STEPS * facts.counter_step_wh
+    if abs(facts.delivered_wh - expected_wh) <= tolerance_wh:
+        return []
+    return [
+        f"delivered energy: expected {expected_wh:.1f} Wh within {tolerance_wh:.1f}, observed"
+        f" {facts.delivered_wh:.1f}"
+    ]

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hil.runner import RowResult
+from hil.row import RowResult
 from hil.scenarios.model import WORKERS, Scenario, Worker
 
 VERDICTS: Final = ("pass", "fail", "blocked", "unsafe", "aborted", "error")
-_STYLES: Final = {"pass": "green", "fail": "bold red", "blocked": "yellow", "error": "bold magenta"}
+_STYLES: Final = {
+    "pass": "green",
+    "fail": "bold red",
+    "blocked": "yellow",
+    "unsafe": "bold white on red",
+    "aborted": "cyan",
+    "error": "bold magenta",
+}
 _NOT_RUN: Final = ("blocked", "aborted")
 _SAME: Final = ("applications", "retry", "state", "stored_kwh", "violations")
 
@@ -28,13 +35,14 @@ def counts(results: Iterable[RowResult]) -> dict[str, int]:
 def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> Table:
     """Scenarios down, workers across; variants that came out like their scenario take no line of their own."""
     by_row = {(result.name, result.worker): result for result in results}
+    energy = "Wh moved" if any("delivered_wh" in result.observed for result in results) else "kWh left"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     table.add_column("scenario", no_wrap=True)
     for worker in WORKERS:
         table.add_column(f"{worker}\napplied", justify="right")
     table.add_column("durable\nretry", no_wrap=True)
     for worker in WORKERS:
-        table.add_column(f"{worker}\nkWh left", justify="right")
+        table.add_column(f"{worker}\n{energy}", justify="right")
     table.add_column("first\nexit", justify="right")
     table.add_column("", no_wrap=True)
     for scenario in scenarios:
@@ -48,7 +56,7 @@ def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> Table
 def _line(scenario: Scenario, row: dict[Worker, RowResult | None]) -> list[str | Text]:
     seen = {worker: result.observed if result else {} for worker, result in row.items()}
     verdict = _worst(result.verdict for result in row.values() if result)
-    energies = [_kwh(seen[worker].get("stored_kwh")) for worker in WORKERS]
+    energies = [_energy(seen[worker]) for worker in WORKERS]
     applied = [_cell(seen[worker].get("applications")) for worker in WORKERS]
     exits = next((codes[0] for s in seen.values() if (codes := s.get("exit_codes"))), None)
     cells = [scenario.name, *applied, _cell(seen["durable"].get("retry")), *energies, _cell(exits)]
@@ -99,22 +107,30 @@ def summary(console: Console, scenarios: Sequence[Scenario], results: Sequence[R
     console.print(matrix(scenarios, results))
     for line in variants(scenarios, results):
         console.print(f"variants {line}", highlight=False)
-    for verdict, name, workers, problem in _attention(results):
-        head = Text(f"{verdict.upper()} {name} ({workers}): ", style=_STYLES.get(verdict, ""))
+    for verdict, rows, problem in _attention(results):
+        head = Text(f"{verdict.upper()} {rows}: ", style=_STYLES.get(verdict, ""))
         console.print(head.append(Text(problem, style="")), soft_wrap=True)
     found = counts(results)
     parts = [f"{number} {verdict}" for verdict, number in found.items() if number or verdict == "pass"]
     console.print(f"{len(results)} rows: {', '.join(parts)}", highlight=False)
 
 
-def _attention(results: Sequence[RowResult]) -> list[tuple[str, str, str, str]]:
-    """(verdict, scenario, workers, problem) of what did not pass; workers with one problem share a line."""
-    lines: dict[tuple[str, str, str], list[str]] = {}
+def _attention(results: Sequence[RowResult]) -> list[tuple[str, str, str]]:
+    """(verdict, rows, problem) of what did not pass; rows with one problem share a line."""
+    lines: dict[tuple[str, str], dict[str, list[str]]] = {}
     for result in results:
         if result.verdict not in ("pass", "aborted"):
             for problem in result.problems:
-                lines.setdefault((result.verdict, result.name, problem), []).append(result.worker)
-    return [(verdict, name, ", ".join(who), problem) for (verdict, name, problem), who in lines.items()]
+                rows = lines.setdefault((result.verdict, problem), {})
+                rows.setdefault(result.name, []).append(result.worker)
+    return [(verdict, _rows(rows), problem) for (verdict, problem), rows in lines.items()]
+
+
+def _rows(rows: Mapping[str, Sequence[str]]) -> str:
+    """The first of them by name, and how many more there are."""
+    (name, workers), *others = rows.items()
+    more = sum(len(workers) for _, workers in others)
+    return f"{name} ({', '.join(workers)})" + (f" and {more} rows more" if more else "")
 
 
 def _worst(verdicts: Iterable[str]) -> str:
@@ -127,5 +143,9 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _kwh(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _energy(observed: Mapping[str, Any]) -> str:
+    """What is left in the battery; of a unit that shows it no better, what its counters say it moved."""
+    left_kwh, moved_wh = observed.get("stored_kwh"), observed.get("delivered_wh")
+    if left_kwh is not None:
+        return f"{left_kwh:.4f}"
+    return "-" if moved_wh is None else f"{moved_wh:g}"

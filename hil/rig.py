@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,16 +13,15 @@ from adapters.framing import RtuFraming
 from adapters.registers import BASE_ADDRESSES
 from adapters.registry import Transport
 from hil.certificates import Authority
-from hil.config import Config, DeviceSection
+from hil.config import Config
 from hil.launcher import Launcher, Process
 from hil.lines import LOOPBACK, PTY_BAUDRATE, LineWiring, StreamWiring, TlsWiring
 from hil.oracle import ControlMap, is_trigger
 from hil.scenarios.model import Need, Scenario, TapFault
+from hil.standin import battery_of, start_simulator
 from hil.truth import SimulatorTruth, Truth, of_fake
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame, Tap, TapLink
-from ledger.errors import HilError
-from simulator import Battery
 
 
 class Rig(Protocol):
@@ -39,8 +36,8 @@ class Rig(Protocol):
     async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
         """What a worker is given as HIL_TARGET, and its wire if it has one."""
 
-    def truth(self) -> Truth:
-        """What the device really did."""
+    async def look(self) -> Truth:
+        """What the device really did, as far as it can be known."""
 
     @property
     def frames(self) -> list[Frame] | None:
@@ -87,21 +84,14 @@ SPOKEN: Final[dict[Transport, str]] = {
 """What a transport is called."""
 
 
-def battery_of(device: DeviceSection) -> Battery:
-    """The battery that a config asks for, in a run and behind ``hil simulate`` alike."""
-    return Battery(
-        capacity_wh=device.capacity_wh,
-        stored_wh=device.stored_wh,
-        reserve_wh=device.reserve_wh,
-        round_trip_efficiency=device.round_trip_efficiency,
-        charge_w_max=device.power_w_max,
-        discharge_w_max=device.power_w_max,
-    )
-
-
-def describe(config: Config) -> str:
+def describe(config: Config, *, rehearse: bool = False) -> str:
     """The target in a few words, for reports."""
     device = config.device
+    if config.is_bench:
+        link, adapter = config.link, config.target.adapter
+        where = link.device if link.transport == "rtu" else f"{link.host}:{link.port}"
+        at = "rehearsed on a simulator in its place" if rehearse else f"at {where}, unit {link.unit}"
+        return f"bench unit {config.serial}: adapter {adapter} over {SPOKEN[link.transport]}, {at}"
     if config.target.kind == "fake":
         return f"fake actuator {device.serial}: SQLite, a pulse acts at once"
     transport = SPOKEN[config.link.transport]
@@ -138,7 +128,11 @@ class FakeRig:
         return json.dumps(target), None
 
     def truth(self) -> Truth:
+        """The file's."""
         return of_fake(self._path)
+
+    async def look(self) -> Truth:
+        return self.truth()
 
     async def drained(self, link: TapLink | None) -> None:
         return
@@ -231,29 +225,8 @@ class SimulatorRig:
                 return StreamWiring((LOOPBACK, tested)), port
 
     async def _serve(self, settings: dict[str, object]) -> tuple[int, int]:
-        ready, theirs = os.pipe()
-        os.set_blocking(ready, False)
-        try:
-            argv = ["hil.simulate", json.dumps(settings)]
-            self._process = await self._launcher.run(
-                "simulator", argv, {}, self._folder, descriptors=[theirs]
-            )
-            os.close(theirs)
-            loop = asyncio.get_running_loop()
-            readable: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(ready, lambda: None if readable.done() else readable.set_result(None))
-            try:
-                await self._time.watch(readable)
-            finally:
-                loop.remove_reader(ready)
-            said = os.read(ready, 16)
-        finally:
-            os.close(ready)
-        if not said:
-            reason = (self._folder / "simulator.err").read_text(encoding="utf-8").strip().splitlines()
-            raise HilError(f"the simulator did not start: {reason[-1] if reason else 'it said nothing'}")
-        port, tested = said.split()
-        return int(port), int(tested)
+        self._process, said = await start_simulator(self._launcher, self._time, self._folder, settings)
+        return int(said[0]), int(said[1])
 
     async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
         assert self._tap is not None
@@ -271,8 +244,12 @@ class SimulatorRig:
         return json.dumps(target), link
 
     def truth(self) -> Truth:
+        """The device's own journal."""
         assert self._truth is not None
         return self._truth.read()
+
+    async def look(self) -> Truth:
+        return self.truth()
 
     async def drained(self, link: TapLink | None) -> None:
         if self._tap is not None and link is not None:

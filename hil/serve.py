@@ -16,7 +16,8 @@ from hil.certificates import HOSTS, Authority
 from hil.clock import RealClock
 from hil.config import Config
 from hil.exits import BAD_INPUT, UNREACHABLE
-from hil.rig import SPOKEN, battery_of
+from hil.rig import SPOKEN
+from hil.standin import battery_of
 from ledger.errors import HilError
 from simulator import (
     Device,
@@ -67,10 +68,9 @@ async def serve(config: Config, host: str, port: int) -> None:
 
 
 def _device(config: Config, journal: Path | None) -> Device:
-    settings = config.device
-    battery = battery_of(settings)
+    battery, acts = battery_of(config.device), config.simulator.timer == "acts"
     try:
-        return Device(RealClock(), battery, serial=settings.serial, journal_path=journal)
+        return Device(RealClock(), battery, serial=config.serial, journal_path=journal, timer_acts=acts)
     except (JournalInUse, JournalUnusable, ValueError, OSError, sqlite3.Error) as error:
         raise CannotServe(f"simulator: {error}; nothing was started") from None
 
@@ -117,7 +117,13 @@ async def _start(
     if tls is not None:
         _usable(tls)
     server = SimulatorServer(
-        units, host, port, real_time=True, framing="rtu" if transport == "rtu-tcp" else "tcp", tls=tls
+        units,
+        host,
+        port,
+        real_time=True,
+        framing="rtu" if transport == "rtu-tcp" else "tcp",
+        tls=tls,
+        sessions_max=settings.sessions_max,
     )
     try:
         return server, f"{SPOKEN[transport]} {host}:{await server.start()}"

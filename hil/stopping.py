@@ -7,7 +7,9 @@ import signal
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a polite end, and a terminal that is closed: one and the same wish."""
@@ -47,6 +49,20 @@ class Stop:
                 self._running = None
 
         asyncio.run(cancellable())
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await what must not be cut short; a wish to stop is granted when it is done, however often it is uttered."""
+    task = asyncio.ensure_future(work)
+    wish: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            wish = error
+    if wish is not None:
+        raise wish from (None if task.cancelled() else task.exception())
+    return task.result()
 
 
 @contextmanager

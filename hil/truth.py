@@ -22,16 +22,22 @@ REPLY_S = 2.0
 class Truth:
     """The device's state at one moment."""
 
-    stored_wh: float
+    stored_wh: float | None
+    """None where it is not known to a watt-hour."""
     default_mode: bool
     remaining_s: float
     """Of the timer of what is in force; 0 without one."""
-    setpoints_w: tuple[float, ...]
-    """The powers that the device accepted and put in force, oldest first."""
+    setpoints_w: tuple[float, ...] | None
+    """The powers that the device accepted and put in force, oldest first; None if it keeps no journal."""
     complete: bool = True
     """False if the device remembers fewer changes than there were: then nothing can be counted."""
     default_age_s: float = 0.0
     """How long it has been in its default mode, by its own journal; 0 if it is not, or if nothing is ever in force."""
+    discharged_wh: float | None = None
+    charged_wh: float | None = None
+    """Lifetime counters, of a unit that shows nothing better …"""
+    counter_step_wh: float = 0.0
+    """… and their resolution."""
 
 
 def of_fake(path: Path) -> Truth:

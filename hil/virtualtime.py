@@ -42,6 +42,10 @@ class _Participant:
     until_s: float | None = None
     """Deadline while asleep; None while awake."""
     wake: asyncio.Future[None] | None = None
+    nudged: bool = False
+    """Something came for it that it may not have seen: its next sleep is none."""
+    charged: bool = False
+    """It sleeps off a wait that is owed: that is not cut short."""
     gone: bool = False
 
     @property
@@ -110,6 +114,19 @@ class VirtualTime:
         """A participant is dead, and the tap has drained what it sent."""
         self._participants[name].gone = True
         self._touch()
+
+    def nudge(self, name: str) -> None:
+        """Wake a participant before its time: there is something for it to look at.
+
+        One that is awake may have looked already, and be about to sleep: it looks once more before it does.
+        """
+        participant = self._participants[name]
+        asleep = participant.wake is not None and not participant.wake.done()
+        if asleep and not participant.charged:
+            self._wake(participant)
+            self._touch()
+        elif not participant.gone:
+            participant.nudged = True
 
     @contextmanager
     def frame(self) -> Iterator[None]:
@@ -181,7 +198,11 @@ class VirtualTime:
         if participant is None:
             return {"ok": False}
         if message["op"] == "sleep":
-            await self._sleep(participant, float(message["until"]))
+            participant.charged = "why" in message
+            if participant.charged or not participant.nudged:
+                await self._sleep(participant, float(message["until"]))
+            else:
+                participant.nudged = False
         elif message["op"] == "settled":
             for _ in range(LOOP_TURNS):
                 await asyncio.sleep(0)
@@ -221,11 +242,16 @@ class VirtualTime:
             self._mono_s = until_s
             self._publish()
         for deadline_s, _, participant in sorted(sleepers, key=lambda item: item[:2]):
-            if deadline_s <= self._mono_s and participant.wake is not None:
-                participant.until_s = None
-                participant.wake.set_result(None)
+            if deadline_s <= self._mono_s:
+                self._wake(participant)
                 if self._lockstep:
                     return
+
+    @staticmethod
+    def _wake(participant: _Participant) -> None:
+        assert participant.wake is not None
+        participant.until_s = None
+        participant.wake.set_result(None)
 
     def _publish(self) -> None:
         if self._page is not None:

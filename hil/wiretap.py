@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from hil.launcher import Process
 from hil.lines import LineWiring, Seen, Side, StreamSide, StreamWiring
+from hil.realtime import RunTime
 from hil.scenarios.model import TapFault
-from hil.virtualtime import LOOP_TURNS, VirtualTime
+from hil.virtualtime import LOOP_TURNS
 
 WRITE_FUNCTIONS: Final = frozenset({5, 6, 15, 16, 22, 23})
 DEVICE_S_MAX: Final = 2.0
@@ -39,7 +40,8 @@ class Frame:
     unit: int
     pdu: bytes
     fate: str
-    """``forwarded``, ``delayed``, ``withheld`` (a reply kept from the worker), or ``dropped``."""
+    """``forwarded``, ``delayed``, ``withheld`` (a reply kept from the worker), ``dropped``, or ``refused`` (a write
+    that the safety of a bench did not let through; its answer is ours)."""
     rtu: bool = False
     """Without a header: there is no transaction id."""
 
@@ -81,10 +83,12 @@ class TapLink:
 class Tap:
     """The taps of one run, in the rig's event loop."""
 
+    device_s = DEVICE_S_MAX
+
     def __init__(
         self,
         device: tuple[str, int] | StreamWiring | LineWiring,
-        time: VirtualTime | None,
+        time: RunTime | None,
         now_s: Callable[[], float],
         record: Callable[[Frame], None],
         is_trigger: Callable[[bytes], bool],
@@ -233,7 +237,7 @@ class Tap:
             self._note(link, number, request, True, "forwarded")
             await device.write(request.raw)
             try:
-                async with asyncio.timeout(DEVICE_S_MAX):
+                async with asyncio.timeout(self.device_s):
                     reply = await device.frames.next()
             except TimeoutError:
                 return False

@@ -8,15 +8,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hil.launcher import Launcher, Process
+from hil.realtime import RunTime
 from hil.rig import Rig
 from hil.scenarios.model import TapFault, Worker
-from hil.virtualtime import VirtualTime
 from hil.wiretap import TapLink
 from ledger.errors import HilError
 from ledger.model import Pulse
+
+
+class Watcher(Protocol):
+    """Is told whom to end if the run cannot do it any more."""
+
+    def worker(self, process: Process) -> None:
+        """It was started."""
+
+    def worker_gone(self, name: str) -> None:
+        """It is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +60,14 @@ class Workers:
         self,
         launcher: Launcher,
         rig: Rig,
-        time: VirtualTime,
+        time: RunTime,
         folder: Path,
         ledger: Mapping[str, str],
     ) -> None:
         """``ledger`` is what durable workers get as HIL_LEDGER: path, journal_mode, synchronous."""
         self._launcher, self._rig, self._time, self._folder = launcher, rig, time, folder
+        self._alive: dict[str, Running] = {}
+        self.watcher: Watcher | None = None
         self._ledger = json.dumps(dict(ledger))
 
     async def start(
@@ -81,12 +93,26 @@ class Workers:
         process = await self._launcher.run(name, argv, environment, self._folder, cold=cold)
         if link is not None:
             link.victim = process
-        return Running(name, process, asyncio.create_task(self._watch(name, process, link)))
+        if self.watcher is not None:
+            self.watcher.worker(process)
+        running = Running(name, process, asyncio.create_task(self._watch(name, process, link)))
+        self._alive[name] = running
+        return running
+
+    async def end(self) -> None:
+        """Kill those that still live, and wait until they are gone."""
+        for running in list(self._alive.values()):
+            running.process.kill()
+            with suppress(HilError):
+                await running.gone
 
     async def _watch(self, name: str, process: Process, link: TapLink | None) -> int:
         code = await process.wait()
+        if self.watcher is not None:
+            self.watcher.worker_gone(name)
         await self._rig.drained(link)
         self._time.gone(name)
+        del self._alive[name]
         return code
 
     async def finish(self, running: Running) -> Gone:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hil.config import Config
 from hil.launcher import Launcher
-from hil.rig import FakeRig, Rig, SimulatorRig
+from hil.rig import FakeRig, SimulatorRig
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame
 from hil.workers import Gone, Workers
@@ -27,7 +27,7 @@ class Bench:
     config: Config
     folder: Path
     time: VirtualTime
-    rig: Rig
+    rig: FakeRig | SimulatorRig
     workers: Workers
     launcher: Launcher
 
@@ -80,7 +80,7 @@ async def bench(
     clock_folder = Path(tempfile.mkdtemp(prefix="hil-"))  # short: a socket's path has a limit
     time = VirtualTime(clock_folder, config.clock.start.timestamp(), lockstep=lockstep)
     await time.start()
-    rig: Rig = (
+    rig: FakeRig | SimulatorRig = (
         FakeRig(config, folder)
         if config.target.kind == "fake"
         else SimulatorRig(config, folder, launcher, time, clock_folder, lambda _: None)

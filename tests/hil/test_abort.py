@@ -26,7 +26,7 @@ def _children(pid: int) -> list[int]:
 
 @pytest.mark.mutation("hil/launcher.py", "if started.cancelled():", "if False:")
 @pytest.mark.mutation("hil/cli.py", "        codes.add(ABORTED)\n", "        pass\n")
-@pytest.mark.mutation("hil/cli.py", "    if stop.asked:\n", "    if False:\n")
+@pytest.mark.mutation("hil/runplan.py", "        if self._stop.asked:\n", "        if False:\n")
 @pytest.mark.mutation("hil/stopping.py", "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_row", [1, 3, 8])

@@ -108,10 +108,12 @@ def _tree(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.mutation("hil/config.py", 'extra="forbid"', 'extra="ignore"')
-@pytest.mark.mutation("hil/config.py", "allow_inf_nan=False", "allow_inf_nan=True")
-@pytest.mark.mutation("hil/config.py", "value > capacity_wh:", "value > capacity_wh * 9:")
-@pytest.mark.mutation("hil/config.py", "if value.tzinfo is None:\n        raise", "if False:\n        raise")
+@pytest.mark.mutation("hil/config_sections.py", 'extra="forbid"', 'extra="ignore"')
+@pytest.mark.mutation("hil/config_sections.py", "allow_inf_nan=False", "allow_inf_nan=True")
+@pytest.mark.mutation("hil/config_sections.py", "value > capacity_wh:", "value > capacity_wh * 9:")
+@pytest.mark.mutation(
+    "hil/config_sections.py", "if value.tzinfo is None:\n        raise", "if False:\n        raise"
+)
 @pytest.mark.mutation("hil/config.py", "value.start_by <= clock.start", "False")
 @pytest.mark.mutation("hil/config.py", "(mode, value) not in SAFE", "False")
 @pytest.mark.mutation("hil/config.py", "if 2 * moved_wh > room_wh:", "if False:")
@@ -349,7 +351,7 @@ def test_a_row_that_breaks_is_an_error_among_results(
     def broken(*_: object) -> None:
         raise OverflowError("date value out of range")
 
-    monkeypatch.setattr("hil.runner._RowRun", broken)
+    monkeypatch.setattr("hil.runner.RowRun", broken)
     out = tmp_path / "out"
     code, _, err = cli("run", *ONE_ROW, "--out", str(out))
     assert (code, err) == (70, "")
@@ -360,7 +362,7 @@ def test_a_row_that_breaks_is_an_error_among_results(
     assert (out / "manifest.json").exists()
 
 
-@pytest.mark.mutation("hil/cli.py", "if config is not None and Path(config).is_dir():", "if False:")
+@pytest.mark.mutation("hil/runplan.py", "if config is not None and Path(config).is_dir():", "if False:")
 def test_a_folder_is_no_config(cli: Run, tmp_path: Path) -> None:
     """``hil run configs`` says what configs is."""
     code, _, err = cli("run", str(tmp_path), *ONE_ROW)
@@ -369,7 +371,7 @@ def test_a_folder_is_no_config(cli: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.mutation(
-    "hil/cli.py", "    except FolderTaken as error:\n", "    except MemoryError as error:\n"
+    "hil/runplan.py", "    except FolderTaken as error:\n", "    except MemoryError as error:\n"
 )
 def test_a_working_directory_without_room_is_named(
     cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

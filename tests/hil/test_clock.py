@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.clock import ClockPage, RealClock, VirtualClock, open_clock
+from hil.clock import ClockGone, ClockPage, HeirClock, RealClock, VirtualClock, open_clock
 from hil.virtualtime import VirtualTime
 from ledger.errors import HilError
 
@@ -143,7 +143,7 @@ def test_a_participant_whose_rig_stops_is_told_so() -> None:
             asleep = asyncio.create_task(asyncio.to_thread(clock.sleep_until, 10.0))
             while "worker-1 is asleep" not in owner._who():
                 await asyncio.sleep(0)
-        with pytest.raises(HilError, match="the rig's clock is gone; this worker cannot go on"):
+        with pytest.raises(HilError, match="the rig's clock is gone; this process cannot go on"):
             await asleep
         clock._socket.close()
 
@@ -253,3 +253,80 @@ def test_the_real_clock_sleeps_until_the_moment_asked_for() -> None:
     clock.sleep_until(until_s)
     assert time.monotonic() >= until_s
     clock.sleep_until(until_s - 3_600.0)
+
+
+HEIR = """
+import sys
+from hil.clock import HeirClock, open_clock
+
+clock = open_clock(sys.argv[1], heir=True)
+assert isinstance(clock, HeirClock)
+clock.sleep_until(5.0)
+print(clock.mono_s(), flush=True)
+sys.stdin.readline()  # until the rig is dead
+clock.inherit()
+clock.sleep_until(65.0)
+clock.sleep_until(1.0)
+clock.charge(2.5, "no reply")
+print(clock.mono_s(), clock.settled(), clock.boot_id(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def _heir(spec: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HEIR, spec], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.mutation(
+    "hil/clock.py", "max(now_s, mono_s), wall_at_0_s, boot_id)", "mono_s, wall_at_0_s, boot_id)"
+)
+@pytest.mark.mutation(
+    "hil/clock.py", "            self.sleep_until(self.mono_s() + seconds)\n", "            pass\n"
+)
+@pytest.mark.mutation("hil/clock.py", "return True if self._inherited else super()", "return super()")
+def test_an_heir_goes_on_after_the_rigs_death() -> None:
+    """A participant that inherits the clock moves it by its own sleep, never back, for all who read the page."""
+
+    async def run() -> None:
+        async with clocked() as owner:
+            spec = owner.register("guardian")
+            heir = _heir(spec)
+            assert heir.stdin is not None
+            assert heir.stdout is not None
+            try:
+                lived = await owner.wait_for(asyncio.to_thread(heir.stdout.readline))
+                assert lived == "5.0\n"
+                page = ClockPage(_folder(spec))
+                await owner.stop()
+                heir.stdin.write("the rig is dead\n")
+                heir.stdin.flush()
+                assert await asyncio.to_thread(heir.stdout.readline) == "67.5 True virtual\n"
+                assert (page.mono_s(), page.wall_s()) == (67.5, START_WALL_S + 67.5)
+            finally:
+                heir.kill()
+                heir.communicate()
+
+    asyncio.run(run())
+
+
+@pytest.mark.mutation("hil/clock.py", "        if not self._inherited:\n", "        if False:\n")
+def test_an_heir_is_a_participant_like_any_other_while_the_rig_lives() -> None:
+    """Before it inherits it moves nothing: while somebody is awake its sleep lasts, and a dead rig is an error."""
+
+    async def run() -> None:
+        async with clocked() as owner:
+            spec = owner.register("guardian")
+            clock = await asyncio.to_thread(open_clock, spec, heir=True)
+            assert isinstance(clock, HeirClock)
+            asleep = asyncio.create_task(asyncio.to_thread(clock.sleep_until, 10.0))
+            while "guardian is asleep" not in owner._who():
+                assert not asleep.done()
+                await asyncio.sleep(0)
+            assert clock.mono_s() == 0.0
+        with pytest.raises(ClockGone):
+            await asleep
+        clock._socket.close()
+
+    asyncio.run(run())

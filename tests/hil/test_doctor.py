@@ -37,7 +37,7 @@ def test_a_sqlite_with_the_wal_race_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.mutation("hil/doctor.py", "if others:", "if False:")
-@pytest.mark.mutation("hil/cli.py", "    checks.refuse_clashing_packages()\n", "")
+@pytest.mark.mutation("hil/runplan.py", "    checks.refuse_clashing_packages()\n", "")
 def test_a_clashing_distribution_stops_a_run(tmp_path: Path) -> None:
     """With another distribution that owns a module of our name, a run ends with 2 and says what to do."""
     info = tmp_path / "adapters-1.3.0.dist-info"

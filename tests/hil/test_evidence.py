@@ -21,7 +21,8 @@ import hil
 from hil.config import Config
 from hil.evidence import FolderTaken, RunFolder, copy_ledger, source_digest, versions
 from hil.exits import exit_code
-from hil.runner import RowResult, Runner
+from hil.row import RowResult
+from hil.runner import Runner
 from hil.scenarios import suite
 
 ROOT = Path(hil.__path__[0]).parent

@@ -296,10 +296,11 @@ def test_stopping_ends_what_still_runs(tmp_path: Path) -> None:
 
 @pytest.mark.mutation(
     "hil/launcher.py",
-    "        self._reader.cancel()\n        await asyncio.gather(self._reader, return_exceptions=True)\n"
+    "            task.cancel()\n"
+    "        await asyncio.gather(self._reader, *self._orphans, return_exceptions=True)\n"
     "        self._socket.close()\n",
-    "        self._socket.close()\n        self._reader.cancel()\n"
-    "        await asyncio.gather(self._reader, return_exceptions=True)\n",
+    "            self._socket.close()\n            task.cancel()\n"
+    "        await asyncio.gather(self._reader, *self._orphans, return_exceptions=True)\n",
 )
 def test_a_launcher_after_a_launcher_works(tmp_path: Path) -> None:
     """A second launcher in one event loop hears its children, on whatever descriptor number the first one had."""
@@ -354,8 +355,8 @@ def test_when_the_rig_is_killed_everything_is_gone(how: str, tmp_path: Path) -> 
 
 @pytest.mark.mutation(
     "hil/launcher.py",
-    "        for process in self._running.values():\n            process.kill()\n",
-    "        for process in self._running.values():\n",
+    "                process.kill()\n                _unknown_end(process)\n",
+    "                _unknown_end(process)\n",
 )
 @pytest.mark.mutation(
     "hil/launcher.py",
@@ -397,5 +398,93 @@ def test_after_the_launchers_death_nothing_is_started(tmp_path: Path) -> None:
                 await process.exited
             with pytest.raises(LauncherGone, match="the launcher is gone"):
                 await launcher.run("y", ["probe", "exit", "0"], {}, tmp_path)
+
+    asyncio.run(run())
+
+
+class Outliving:
+    """A process that outlives its launcher, and that somebody has to end."""
+
+    def __init__(self, pidfd: int, pid: int) -> None:
+        self.watch, self.pid = os.dup(pidfd), pid
+
+    def end(self) -> None:
+        if not is_dead(self.watch):
+            signal.pidfd_send_signal(self.watch, signal.SIGKILL)
+        assert is_dead(self.watch, LIMIT_S)
+        os.close(self.watch)
+
+
+async def outliving(launcher: Launcher, folder: Path) -> Process:
+    ready, theirs = os.pipe()
+    process = await launcher.run(
+        "guardian", ["probe", "wait"], {}, folder, outlives=True, descriptors=[theirs]
+    )
+    os.close(theirs)
+    assert await asyncio.to_thread(os.read, ready, 1) == b"!"
+    os.close(ready)
+    return process
+
+
+@pytest.mark.mutation("hil/launcher.py", "        if outlives:\n            continue\n", "")
+@pytest.mark.mutation("hil/launcher.py", '    if request["outlives"]:\n        os.setsid()\n', "")
+def test_what_outlives_its_rig_goes_on_in_a_session_of_its_own(tmp_path: Path) -> None:
+    """A launcher that is stopped ends all but the guardian, which no signal to the others' session reaches."""
+
+    async def run() -> Outliving:
+        async with launched() as launcher:
+            guardian = await outliving(launcher, tmp_path)
+            worker = await waiting(launcher, tmp_path)
+            assert os.getsid(guardian.pid) == guardian.pid
+            assert os.getsid(worker.pid) != guardian.pid
+            kept = Outliving(guardian.pidfd, guardian.pid)
+            watch = os.dup(worker.pidfd)
+        assert is_dead(watch)
+        os.close(watch)
+        return kept
+
+    kept = asyncio.run(run())
+    try:
+        assert not is_dead(kept.watch)
+    finally:
+        kept.end()
+
+
+def test_what_outlives_its_rig_ends_like_any_other_while_that_lives(bench: Bench, tmp_path: Path) -> None:
+    """Its exit code arrives, and it can be killed."""
+
+    async def run() -> int:
+        guardian = await outliving(bench.launcher, tmp_path)
+        guardian.kill()
+        return await guardian.wait()
+
+    assert bench.run(run()) == -9
+
+
+@pytest.mark.mutation("hil/launcher.py", "            if process.outlives:\n", "            if False:\n")
+@pytest.mark.mutation(
+    "hil/launcher.py",
+    "        await process.dead()\n        _unknown_end(process)\n",
+    "        await process.dead()\n",
+)
+def test_a_guardian_goes_on_without_the_launcher(tmp_path: Path) -> None:
+    """If the launcher itself dies the guardian is not killed with the workers, and its end is still noticed."""
+
+    async def run() -> None:
+        async with launched() as launcher:
+            guardian, worker = await outliving(launcher, tmp_path), await waiting(launcher, tmp_path)
+            kept = Outliving(guardian.pidfd, guardian.pid)
+            try:
+                os.kill(os.getsid(worker.pid), signal.SIGKILL)
+                with pytest.raises(LauncherGone):
+                    await worker.wait()
+                assert not is_dead(kept.watch)
+                assert not guardian.exited.done()
+                guardian.kill()
+                with pytest.raises(LauncherGone):
+                    await guardian.wait()
+                assert is_dead(kept.watch)
+            finally:
+                kept.end()
 
     asyncio.run(run())

@@ -19,7 +19,7 @@ from hil.rig import describe, offers
 from hil.scenarios.model import Need
 
 NEW = "hil/new_adapter.py"
-CONFIG = "hil/config.py"
+CONFIG = "hil/config_sections.py"
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hil.report import counts, matrix, summary, variants
-from hil.runner import RowResult
+from hil.row import RowResult
 from hil.scenarios import Scenario, suite
 from hil.scenarios.model import Worker
 

@@ -21,7 +21,7 @@ from ledger.model import Confirmed, Rejected
 from tests.adapters.kit import pulse
 
 Serve = Callable[..., tuple["subprocess.Popen[str]", list[str]]]
-CONFIG = "hil/config.py"
+CONFIG = "hil/config_sections.py"
 
 
 @pytest.fixture

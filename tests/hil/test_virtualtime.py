@@ -223,7 +223,7 @@ def test_without_lockstep_those_who_wake_together_run_at_once() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.mutation("hil/virtualtime.py", "if deadline_s <= self._mono_s and", "if")
+@pytest.mark.mutation("hil/virtualtime.py", "if deadline_s <= self._mono_s:", "if True:")
 def test_without_lockstep_those_whose_time_has_not_come_sleep_on() -> None:
     """Waking everybody who is due at one instant leaves those alone who are due later."""
 
@@ -402,3 +402,81 @@ def test_who_stalled_the_clock_is_awake_again_for_the_rig() -> None:
 def test_a_clock_that_never_started_stops() -> None:
     """Stopping a clock that was never started does nothing: a rig gives back what it got, however far it came."""
     asyncio.run(VirtualTime(Path("nowhere"), 0.0).stop())
+
+
+@pytest.mark.mutation(
+    "hil/virtualtime.py",
+    "            self._wake(participant)\n            self._touch()\n",
+    "            pass\n",
+)
+def test_a_nudge_wakes_who_sleeps() -> None:
+    """A participant that is nudged returns from its sleep before its time, and no time has passed."""
+
+    async def run() -> None:
+        async with room("guardian") as here:
+            asleep = await here.asleep("guardian", 100.0)
+            here.time.nudge("guardian")
+            await asleep
+            assert here.now_s("guardian") == 0.0
+
+    asyncio.run(run())
+
+
+@pytest.mark.mutation("hil/virtualtime.py", "            participant.nudged = True\n", "            pass\n")
+def test_a_nudge_is_not_lost_on_who_is_about_to_sleep() -> None:
+    """What came for a participant while it was awake keeps it from its next sleep, once."""
+
+    async def run() -> None:
+        async with room("guardian") as here:
+            here.time.nudge("guardian")
+            await asyncio.to_thread(here._clocks["guardian"].sleep_until, 100.0)
+            assert here.now_s("guardian") == 0.0
+            async with rig_waits(here.time):
+                await asyncio.to_thread(here._clocks["guardian"].sleep_until, 100.0)
+            assert here.now_s("guardian") == 100.0
+
+    asyncio.run(run())
+
+
+@pytest.mark.mutation("hil/virtualtime.py", "if asleep and not participant.charged:", "if asleep:")
+@pytest.mark.mutation(
+    "hil/virtualtime.py", "if participant.charged or not participant.nudged:", "if not participant.nudged:"
+)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_wait_that_is_owed_is_not_cut_short(when: str) -> None:
+    """A nudge before or during a charge does not spare the clock the charge; it is heeded afterwards."""
+
+    async def run() -> None:
+        async with room("guardian") as here:
+            clock = here._clocks["guardian"]
+            if when == "before":
+                here.time.nudge("guardian")
+            charged = asyncio.create_task(asyncio.to_thread(clock.charge, 3.0, "no reply"))
+            while "guardian is asleep until 3.000 s" not in here.time._who():
+                assert not charged.done()
+                await asyncio.sleep(0)
+            if when == "meanwhile":
+                here.time.nudge("guardian")
+            async with rig_waits(here.time):
+                await charged
+                assert here.time.mono_s() == 3.0
+                await asyncio.to_thread(clock.sleep_until, 100.0)
+                assert here.time.mono_s() == 3.0
+
+    asyncio.run(run())
+
+
+@pytest.mark.mutation("hil/virtualtime.py", "        elif not participant.gone:\n", "        else:\n")
+def test_a_nudge_to_the_dead_does_nothing() -> None:
+    """Whoever is gone is not woken, and holds nothing up."""
+
+    async def run() -> None:
+        async with room("guardian", "worker") as here:
+            here.time.gone("guardian")
+            here.time.nudge("guardian")
+            async with rig_waits(here.time):
+                await asyncio.to_thread(here._clocks["worker"].sleep_until, 7.0)
+            assert here.time.mono_s() == 7.0
+            assert not here.time._participants["guardian"].nudged
+
+    asyncio.run(run())

@@ -1,0 +1,254 @@
+"""Rows on one bench unit: one after the other, each armed anew and made safe at its end. One fault ends the rest.
+
+A rehearsal goes through the same, on a virtual clock, with a fresh simulator for each row in the place of the unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time as real
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from hil.admission import PERSISTENT_WRITES_MAX, STANDS_STILL, recognise
+from hil.admission import Permission as Permission
+from hil.arming import NotArmed
+from hil.benchrig import BenchRig
+from hil.benchrow import BenchRow, Blocked, Terms
+from hil.config import Config, EnvelopeSection
+from hil.evidence import RowBooks, RunFolder
+from hil.guardpost import Arrival, GuardianGone, Latched
+from hil.launcher import Launcher
+from hil.oracle import Judgement
+from hil.probe_record import ProbeRecord, load
+from hil.probing import rehearsed_probe
+from hil.rig import missing
+from hil.row import RowResult, expected_json
+from hil.safetystop import Safe
+from hil.scenarios.model import Scenario, Worker
+from hil.unitlock import UnitLock
+from hil.writeguard import Bounds
+from ledger.errors import HilError, UnitError, one_line
+from ledger.model import Identity
+
+Rows = Sequence[tuple[Scenario, Worker]]
+
+
+class Campaign:
+    """The rows of one run, on one unit."""
+
+    def __init__(self, config: Config, folder: RunFolder, permission: Permission) -> None:
+        self.config, self.folder, self.permission = config, folder, permission
+        self.launcher = Launcher()
+        self.ended: str | None = None
+        """Why no further row is run."""
+        self.energy_wh = 0.0
+        self.persistent_writes = 0
+        self.lock: UnitLock | None = None
+        self._own: Final = tempfile.mkdtemp(prefix="hil-")
+        """For the lock of a stand-in."""
+        self._worst: Safe | None = None
+        self._aborted = False
+        self.identity: Identity | None = None
+        self._probed: tuple[ProbeRecord | None, str] = (None, "not asked for yet")
+
+    @property
+    def envelope(self) -> EnvelopeSection:
+        assert self.config.envelope is not None
+        return self.config.envelope
+
+    async def run(
+        self,
+        rows: Rows,
+        started: Callable[[Scenario, Worker], None],
+        done: Callable[[RowResult], None],
+    ) -> None:
+        """Run the rows in their order; ``done`` is told of each."""
+        await self.launcher.start()
+        try:
+            await self._rehearse_probe(rows)
+            for scenario, worker in rows:
+                books = RowBooks(self.folder)
+                started(scenario, worker)
+                result = await self._row(scenario, worker, books)
+                books.write()
+                done(result)
+                if self._aborted:
+                    raise asyncio.CancelledError  # swallowed until the unit was safe
+        finally:
+            if self.lock is not None:
+                self.lock.release()
+            shutil.rmtree(self._own, ignore_errors=True)
+            await self.launcher.stop()
+
+    def summary(self) -> dict[str, Any]:
+        """What the results say of the bench."""
+        record, why = self._probed
+        identity = self.identity
+        return {
+            "bench": {
+                "rehearsal": self.permission.rehearse,
+                "unit": None
+                if identity is None
+                else {
+                    "manufacturer": identity.manufacturer,
+                    "model": identity.model,
+                    "version": identity.version,
+                    "serial": identity.serial,
+                },
+                "probe": why if record is None else record.model_dump(mode="json", by_alias=True),
+                "worst_time_to_safe_s": None if self._worst is None else round(self._worst.after_s, 3),
+                "energy_set_aside_wh": round(self.energy_wh, 3),
+                "persistent_writes": self.persistent_writes,
+            }
+        }
+
+    def closing_lines(self) -> tuple[str, ...]:
+        """What stands below the matrix."""
+        if self._worst is None:
+            return ()
+        return (f"worst time to safe: {self._worst.after_s:.1f} s ({self._worst.why})",)
+
+    # -- one row ---------------------------------------------------------------------------------------
+
+    async def _row(self, scenario: Scenario, worker: Worker, books: RowBooks) -> RowResult:
+        begun_s = real.monotonic()
+        observed: dict[str, Any] = {}
+        lacking = self.ended or missing(scenario, self.config)
+        if lacking is not None:
+            judgement = Judgement("blocked", {}, (lacking,))
+        else:
+            judgement = await self._tried(scenario, worker, books, observed)
+        name = f"{scenario.name}.{worker}"
+        books.event(0.0, "verdict", row=name, verdict=judgement.verdict)
+        return RowResult(
+            scenario.name,
+            worker,
+            judgement.verdict,
+            expected_json(scenario.expected[worker]),
+            {**judgement.observed, **observed},
+            judgement.problems,
+            real.monotonic() - begun_s,
+        )
+
+    async def _tried(
+        self, scenario: Scenario, worker: Worker, books: RowBooks, observed: dict[str, Any]
+    ) -> Judgement:
+        """Run one row on the unit; whatever happens, the unit is made safe before this returns."""
+        terms = Terms(
+            self.permission.rehearse,
+            self.energy_wh,
+            self.bounds(),
+            lambda arrival: self.admit(arrival, worker),
+        )
+        row = BenchRow(self.config, self.launcher, self.folder, books, scenario, worker, terms)
+        try:
+            judgement = await row.run()
+        except (Latched, GuardianGone) as fault:
+            judgement = Judgement("unsafe", {}, (str(fault),))
+        except Blocked as error:
+            judgement = Judgement("blocked", {}, (str(error),))
+        except UnitError as error:
+            self.ended = str(error)
+            judgement = Judgement("blocked", {}, (str(error),))
+        except HilError as error:
+            judgement = Judgement("error", {}, (str(error),))
+        except asyncio.CancelledError:
+            self._aborted = True
+            judgement = Judgement("aborted", {}, ("stopped by the operator; no worker is left running",))
+        except Exception as error:
+            books.diagnose("fault", row=row.name, traceback=traceback.format_exc())
+            judgement = Judgement("error", {}, (f"fault of the kit: {one_line(repr(error))}",))
+        return self._ending(judgement, row.rig, observed)
+
+    def _ending(self, judgement: Judgement, rig: BenchRig, observed: dict[str, Any]) -> Judgement:
+        """What the end of the unit makes of a verdict, and of the rows to come."""
+        guard, safe = rig.gate.guard, rig.safe
+        if guard is not None:
+            self.energy_wh += guard.energy_wh
+            self.persistent_writes += guard.persistent_writes
+        if safe is None:
+            return judgement
+        observed |= {"safety": safe.as_json(), "changes": rig.changes, "writes": rig.writes}
+        if safe.stops and (self._worst is None or safe.after_s > self._worst.after_s):
+            self._worst = safe
+        verdict, problems = judgement.verdict, judgement.problems
+        if rig.gate.refusals:
+            verdict, problems = "unsafe", (*problems, f"a write was refused: {rig.gate.refusals[0]}")
+        if not safe.safe:
+            verdict, problems = "unsafe", (*problems, f"the unit is UNSAFE: {safe.why}")
+        elif verdict != "pass":
+            problems = (*problems, f"the unit is safe, {safe.after_s:.1f} s later: {safe.why}")
+        if verdict == "unsafe":
+            self.ended = (
+                f"an earlier row was unsafe ({problems[0]}); find out why before anything else is run"
+            )
+        return replace(judgement, verdict=verdict, problems=problems)
+
+    # -- what a row has to know ------------------------------------------------------------------------
+
+    def admit(self, arrival: Arrival, worker: Worker) -> UnitLock:
+        """Whether a row may be run on the unit that answers; its lock.
+
+        Raises :class:`~ledger.errors.UnitError` if no row may, :class:`Blocked` if this one may not.
+        """
+        found = self.identity = arrival.sample.identity
+        recognise(self.config, self.permission, found)
+        if self.lock is None:
+            # a stand-in is nobody else's, and no reason to keep a run from the unit itself
+            self.lock = UnitLock(found, Path(self._own) if self.permission.rehearse else None)
+            if not self.permission.rehearse:
+                folder = Path(self.config.probe.folder)
+                self._probed = load(folder, found, datetime.now(UTC), rehearsal=False)
+        if not arrival.fresh:
+            raise Blocked(STANDS_STILL)
+        self._unattended(arrival)
+        record, why = self._probed
+        if worker == "volatile" and (record is None or record.timer.acts is not True):
+            seen = why if record is None else "its timer was seen not to act"
+            raise Blocked(
+                f"a volatile worker strands the battery unless the unit falls back by itself, and {seen}: run"
+                " hil probe first"
+            )
+        return self.lock
+
+    async def _rehearse_probe(self, rows: Rows) -> None:
+        """A rehearsal knows of its stand-in what a probe of one finds out, never what a file says.
+
+        It is not asked where it decides nothing: somebody is there, and no row relies on the timer.
+        """
+        allowed, runnable = self.permission, [row for row in rows if missing(row[0], self.config) is None]
+        relied_on = any(worker == "volatile" for _, worker in runnable) or not allowed.attended
+        if not allowed.rehearse or not runnable or not relied_on:
+            return
+        try:
+            record = await rehearsed_probe(self.config, self.launcher, self.folder.path / "probe")
+            self._probed = record, ""
+        except HilError as error:
+            self._probed = None, f"its rehearsed probe came to nothing ({error})"
+
+    def _unattended(self, arrival: Arrival) -> None:
+        """Nobody is there, and the unit does not end a command by itself: then nothing is begun."""
+        record, _ = self._probed
+        acts = arrival.capabilities.reversion if record is None else record.timer.acts
+        if acts is not True and not self.permission.attended:
+            seen = "its profile says so" if record is None else f"hil probe saw it on {record.at:%Y-%m-%d}"
+            raise NotArmed(
+                f"unit {arrival.sample.identity.serial} has no timer that acts ({seen}): a dead worker would leave it"
+                " running; nothing was written: stay at the unit and add --attended"
+            )
+
+    def bounds(self) -> Bounds:
+        """What is left of the run's allowance."""
+        return Bounds(
+            power_w_max=self.envelope.power_w_max,
+            duration_s_max=self.envelope.duration_s_max,
+            energy_wh_max=max(0.0, self.envelope.energy_wh_max - self.energy_wh),
+            persistent_writes_max=PERSISTENT_WRITES_MAX - self.persistent_writes,
+        )

@@ -1,0 +1,197 @@
+"""One run, whoever asks for it: what is to be run and whether it may be, the rows, and what is written down.
+
+Shared by ``hil run`` and the pytest plug-in, so that both do the same to a unit and leave the same evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from hil import config as configs
+from hil import doctor as checks
+from hil import report
+from hil.campaign import Campaign, Permission
+from hil.evidence import SCHEMA, FolderTaken, RunFolder, source_digest
+from hil.exits import BAD_INPUT
+from hil.rig import describe
+from hil.row import RowResult, aborted
+from hil.runner import Runner
+from hil.scenarios import SUITES, Scenario, suite
+from hil.scenarios.model import WORKERS, Worker
+from hil.stopping import Stop
+from ledger.errors import HilError
+
+Row = tuple[Scenario, Worker]
+
+
+class Usage(HilError):
+    """A wrong command line; nothing was started."""
+
+    exit_code = BAD_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be run, checked as far as that goes without reaching anything."""
+
+    settings: configs.Config
+    config: str
+    """Where it was found."""
+    config_sha256: str
+    suite: str
+    rows: tuple[Row, ...]
+    permission: Permission
+
+    @property
+    def target(self) -> str:
+        """The target in a few words."""
+        return describe(self.settings, rehearse=self.permission.rehearse)
+
+
+def plan(
+    config: str | None,
+    suite_name: str,
+    scenarios: Sequence[str],
+    workers: Sequence[str],
+    permission: Permission,
+) -> Plan:
+    """What was asked for; no names of scenarios or workers means all that are usual on the target.
+
+    Raises :class:`Usage`, :class:`~hil.config.ConfigError`, :class:`~hil.doctor.PackagesClash`.
+    """
+    checks.refuse_clashing_packages()
+    if config is not None and Path(config).is_dir():
+        raise Usage(f"{config}: is a folder, not a config; give the path of a TOML file in it")
+    settings, name, digest = configs.load(config)
+    _fits(settings, name, permission)
+    chosen = _chosen(suite_name, scenarios)
+    rows = tuple((s, w) for s in chosen for w in _workers(workers, bench=settings.is_bench))
+    return Plan(settings, name, digest, suite_name, rows, permission)
+
+
+def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
+    """Raises :class:`Usage` for what is only said of a bench, and :class:`~hil.config.ConfigError`."""
+    if not settings.is_bench:
+        for option, given in (
+            ("--arm", permission.arm is not None),
+            ("--attended", permission.attended),
+            ("--rehearse", permission.rehearse),
+        ):
+            if given:
+                raise Usage(
+                    f"{option}: {name} has no bench unit (target.kind = {settings.target.kind!r}), and its run makes"
+                    " a device of its own; leave it out, or give a bench config"
+                )
+    elif permission.rehearse and settings.no_room is not None:
+        raise configs.ConfigError(f"{name}: {settings.no_room}")
+
+
+def _chosen(suite_name: str, names: Sequence[str]) -> tuple[Scenario, ...]:
+    if suite_name not in (*SUITES, "all"):
+        raise Usage(
+            f"--suite {suite_name}: there is no such suite; the suites are {', '.join([*SUITES, 'all'])}"
+        )
+    scenarios = suite(suite_name)
+    if not names:
+        return scenarios
+    known = {scenario.name: scenario for scenario in scenarios}
+    for name in names:
+        if name not in known:
+            raise Usage(f"--scenario {name}: is not in suite {suite_name}; 'hil list' shows the names")
+    return tuple(known[name] for name in dict.fromkeys(names))
+
+
+def _workers(names: Sequence[str], *, bench: bool) -> tuple[Worker, ...]:
+    """Those that were named; else all, but on a bench the one that does not repeat."""
+    if bench and not names:
+        return ("durable",)
+    for name in names:
+        if name not in WORKERS:
+            raise Usage(f"--worker {name}: there is no such worker; the workers are {', '.join(WORKERS)}")
+    return tuple(worker for worker in WORKERS if not names or worker in names)
+
+
+class Run:
+    """A plan while it is carried out, and its folder."""
+
+    def __init__(self, plan: Plan, out: Path | None, label: str, stop: Stop, *, below: Path = Path()) -> None:
+        """Where no folder is given, one is made ``below`` in ``runs``, whose name ends with ``label``.
+
+        Raises :class:`Usage`, :class:`~hil.evidence.FolderTaken`.
+        """
+        self._plan, self._stop = plan, stop
+        self._started: Final = datetime.now(UTC)
+        self._folder = _run_folder(out, below, label, self._started)
+        settings = plan.settings
+        self._campaign = Campaign(settings, self._folder, plan.permission) if settings.is_bench else None
+        self.results: list[RowResult] = []
+        """In the order of the rows."""
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._folder.path
+
+    def rows(
+        self,
+        rows: Sequence[Row],
+        started: Callable[[Scenario, Worker], None],
+        done: Callable[[RowResult], None],
+    ) -> None:
+        """Run them; after a stop signal the rest is there too, as aborted, without ``done`` being told."""
+
+        def kept(result: RowResult) -> None:
+            self.results.append(result)
+            done(result)
+
+        runner = self._campaign or Runner(self._plan.settings, self._folder)
+        self._stop.run(runner.run(rows, started, kept))
+        if self._stop.asked:
+            self.results += [aborted(scenario, worker) for scenario, worker in rows[len(self.results) :]]
+
+    def finish(self) -> dict[str, Any]:
+        """Write results and manifest; what stands in ``results.json``."""
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "target": self._plan.target,
+            "suite": self._plan.suite,
+            "started": self._started.isoformat(timespec="seconds"),
+            "config": self._plan.config,
+            "config_sha256": self._plan.config_sha256,
+            "source_sha256": source_digest(),
+            "scenarios": [result.as_json() for result in self.results],
+            "counts": report.counts(self.results),
+        }
+        if self._campaign is not None:
+            document |= self._campaign.summary()
+        self._folder.finish(document)
+        return document
+
+    def closing_lines(self) -> tuple[str, ...]:
+        """What stands below the results: of the bench, and where the evidence lies."""
+        bench = self._campaign.closing_lines() if self._campaign is not None else ()
+        return (*bench, f"evidence: {self.path}")
+
+
+def _run_folder(out: Path | None, below: Path, label: str, started: datetime) -> RunFolder:
+    """The folder that was given, or one of its own."""
+    if out is not None:
+        return RunFolder(out)
+    try:
+        return RunFolder(_default_folder(below, label, started))
+    except FolderTaken as error:
+        raise Usage(
+            f"no run folder can be made in {below.absolute()} ({error.why}); give a place for it with --out"
+        ) from None
+
+
+def _default_folder(below: Path, label: str, started: datetime) -> Path:
+    base = below / "runs" / f"{started:%Y%m%dT%H%M%SZ}-{label}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path

@@ -1,0 +1,177 @@
+"""The simulator as a process of a run; and as what stands in for a bench unit while its run is rehearsed.
+
+A stand-in is reached by nothing but its Modbus port, and outlives the runner: it ends once the runner and the guardian
+are both gone, which is when the last write end of its lifeline is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hil.certificates import Authority
+from hil.config import Config, DeviceSection
+from hil.launcher import Launcher, LauncherGone, Process
+from hil.lines import LOOPBACK
+from hil.realtime import RunTime
+from ledger.errors import HilError
+from simulator import Battery
+from simulator.tls import OPERATOR
+
+END_S_MAX = 10.0
+"""Real seconds that it may take to end."""
+LIFELINE = 4
+"""Descriptor of its read end, in the stand-in."""
+
+
+def battery_of(device: DeviceSection) -> Battery:
+    """The battery that a config asks for, in a run and behind ``hil simulate`` alike."""
+    return Battery(
+        capacity_wh=device.capacity_wh,
+        stored_wh=device.stored_wh,
+        reserve_wh=device.reserve_wh,
+        round_trip_efficiency=device.round_trip_efficiency,
+        charge_w_max=device.power_w_max,
+        discharge_w_max=device.power_w_max,
+    )
+
+
+async def start_simulator(
+    launcher: Launcher,
+    time: RunTime,
+    folder: Path,
+    settings: dict[str, object],
+    descriptors: Sequence[int] = (),
+    *,
+    outlives: bool = False,
+) -> tuple[Process, list[str]]:
+    """Start ``hil.simulate``; the process, and the words with which it says where it serves.
+
+    ``descriptors`` are its 4, 5, … Raises :class:`~ledger.errors.HilError` if it does not serve.
+    """
+    ready, theirs = os.pipe()
+    os.set_blocking(ready, False)
+    try:
+        try:
+            process = await launcher.run(
+                "simulator",
+                ["hil.simulate", json.dumps(settings)],
+                {},
+                folder,
+                outlives=outlives,
+                descriptors=[theirs, *descriptors],
+            )
+        finally:
+            os.close(theirs)
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(ready, lambda: None if readable.done() else readable.set_result(None))
+        try:
+            await time.watch(readable)
+        finally:
+            loop.remove_reader(ready)
+        said = os.read(ready, 256)
+    finally:
+        os.close(ready)
+    if not said:
+        reason = (folder / "simulator.err").read_text(encoding="utf-8").strip().splitlines()
+        raise HilError(f"the simulator did not start: {reason[-1] if reason else 'it said nothing'}")
+    return process, said.decode().split()
+
+
+class StandIn:
+    """A fresh simulator in the place of the unit that a bench config names."""
+
+    def __init__(
+        self, config: Config, launcher: Launcher, time: RunTime, folder: Path, clock_folder: Path
+    ) -> None:
+        self._config, self._launcher, self._time = config, launcher, time
+        self._folder, self._clock_folder = folder, clock_folder
+        self._process: Process | None = None
+        self._settings: dict[str, object] = {}
+        self._port = 0
+        self._reached = -1
+        """Read end of the lifeline."""
+        self.lifeline = -1
+        """Write end; whoever holds it keeps the stand-in alive."""
+
+    async def start(self) -> dict[str, Any]:
+        """Start it; the link keys by which it is reached, instead of the config's."""
+        config, transport = self._config, self._config.link.transport
+        self._reached, self.lifeline = os.pipe()
+        settings: dict[str, object] = {
+            "clock": str(self._clock_folder),
+            "battery": asdict(battery_of(config.device)),
+            "serial": config.serial,
+            "journal": str(self._folder / "device.sqlite"),
+            "unit": config.link.unit,
+            "transport": transport,
+            "timer": config.simulator.timer,
+            "sessions_max": config.simulator.sessions_max,
+            "truth": False,
+            "lifeline": LIFELINE,
+        }
+        keys: dict[str, Any] = {}
+        if transport == "rtu":
+            settings |= {"line": None, "baudrate": config.link.baudrate}
+        elif transport == "tls":
+            authority = Authority(self._clock_folder / "unit")
+            shown, client = authority.server(), authority.client("bench", OPERATOR)
+            settings |= {
+                "certificate": str(shown.certificate),
+                "key": str(shown.key),
+                "ca": str(authority.ca),
+            }
+            keys = {
+                "ca": str(authority.ca),
+                "cert": str(client.certificate),
+                "key": str(client.key),
+                "server_name": None,
+            }
+        self._settings = settings
+        said = await self._switch_on()
+        if transport == "rtu":
+            return {"device": said[2]}
+        self._port = int(said[1])
+        return {**keys, "host": LOOPBACK, "port": self._port}
+
+    async def _switch_on(self) -> list[str]:
+        self._process, said = await start_simulator(
+            self._launcher, self._time, self._folder, self._settings, [self._reached], outlives=True
+        )
+        return said
+
+    async def power_cycle(self) -> None:
+        """Switch it off and on: killed, and started again at the same port with the same journal.
+
+        Raises :class:`~ledger.errors.HilError` where it cannot come back at the same place.
+        """
+        if not self._port or self._process is None:
+            raise HilError(
+                "a stand-in on a serial line comes back on another one: it cannot be switched off and on"
+            )
+        self._process.kill()
+        await self._time.watch(self._process.wait())
+        self._settings |= {"port": self._port, "powered_off_at_s": self._time.wall_s()}
+        await self._switch_on()
+
+    async def stop(self) -> None:
+        """Let it end, which it does once nobody else holds its lifeline."""
+        for descriptor in (self.lifeline, self._reached):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.lifeline = self._reached = -1
+        if self._process is not None:
+            with suppress(LauncherGone):  # then its exit code is not known, but its end is
+                try:
+                    async with asyncio.timeout(END_S_MAX):
+                        await self._process.wait()
+                except TimeoutError:  # somebody still holds its lifeline
+                    self._process.kill()
+                    await self._process.wait()

@@ -1,0 +1,38 @@
+"""Whoever is killed, at whatever frame: a bench unit ends safe, or the report says that it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hil.killkit import OPERATOR, RUN_FILES, UNITS, VICTIMS, lose
+
+FRAMES = {"runner": (1, 60, 111, 112, 150, 230), "guardian": (5, 61, 112, 160), "worker": (97, 111, 112, 140)}
+"""Before the trigger, at its request and its reply, while the pulse runs, and after it; ``killkit`` tries every one."""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_ends_safe_or_is_said_not_to_be(unit: str, victim: str, tmp_path: Path) -> None:
+    """By the unit's own journal, read after everybody is gone."""
+    for at_frame in FRAMES[victim]:
+        ended = lose(unit, victim, at_frame, tmp_path / str(at_frame))
+        assert ended.hit, ended
+        assert ended.good, ended
+        assert not ended.in_force, ended
+        assert ended.after_s is None or ended.after_s < 40, ended
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("unit", UNITS)
+def test_ctrl_c_at_any_moment(unit: str, tmp_path: Path) -> None:
+    """Safe, exit code 130, and a complete run folder, in which the row is aborted."""
+    for at_frame in (1, 40, 112, 113, 170):
+        ended = lose(unit, OPERATOR, at_frame, tmp_path / str(at_frame))
+        assert ended.hit, ended
+        assert ended.exit_code == 130, ended
+        assert ended.files >= RUN_FILES, ended
+        assert not ended.in_force, ended
+        assert "aborted clean (durable)" in ended.said
