@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from hil import config
 from hil.cli import app
+from hil.config_sections import Section
 from ledger.machine import mermaid
 from tests.readmekit import block
 
@@ -36,13 +38,16 @@ def test_every_shipped_config_is_in_the_readme() -> None:
 
 
 def test_the_default_config_shows_every_key_with_its_default() -> None:
-    """``configs/simulator.toml`` is the reference of all keys: read, it equals a config without any."""
+    """``configs/simulator.toml`` is the reference of all keys: read, it equals a config without any.
+
+    What only a bench knows is in ``configs/bench-tcp.toml`` and ``configs/bench-rtu.toml``.
+    """
     settings, _, _ = config.load("configs/simulator.toml")
     assert settings == config.Config()
-    text = Path("configs/simulator.toml").read_text(encoding="utf-8")
+    names = ("simulator", "bench-tcp", "bench-rtu")
+    text = "".join(Path(f"configs/{name}.toml").read_text(encoding="utf-8") for name in names)
     for section, field in config.Config.model_fields.items():
-        model = field.annotation
-        assert isinstance(model, type)
+        (model,) = {field.annotation, *get_args(field.annotation)} & set(Section.__subclasses__())
         for key in model.model_fields:
             assert re.search(rf"^#? ?{key} = ", text, flags=re.MULTILINE), f"{section}.{key}"
 
