@@ -7,8 +7,9 @@ from typing import Final
 
 from hil.arming import NotArmed, not_armed, wrong_unit
 from hil.config import Config
+from hil.probe_record import ProbeRecord
 from ledger.errors import UnitError, WrongUnit
-from ledger.model import Identity
+from ledger.model import Capabilities, Identity
 
 PERSISTENT_WRITES_MAX: Final = 20
 """Of a run, to registers that the unit may keep in flash."""
@@ -39,3 +40,38 @@ def recognise(config: Config, permission: Permission, found: Identity) -> None:
         return
     if (why := not_armed(config, permission.arm, found, rehearse=permission.rehearse)) is not None:
         raise NotArmed(why)
+
+
+def left_alone(
+    permission: Permission, serial: str, capabilities: Capabilities, record: ProbeRecord | None
+) -> str | None:
+    """Why the unit may not be left alone with a worker that can die; None if it may. What a probe saw counts first."""
+    if permission.attended:
+        return None
+    acts = capabilities.reversion if record is None else record.timer.acts
+    if acts is not True:
+        seen = "so its profile says" if record is None else f"so hil probe saw on {record.at:%Y-%m-%d}"
+        return (
+            f"unit {serial} has no timer that acts ({seen}): a dead worker would leave it running; nothing was"
+            " written: stay at the unit and add --attended"
+        )
+    return None
+
+
+def in_parts(config: Config, record: ProbeRecord | None) -> str | None:
+    """Why a command in one frame is none on this unit; None if it is, or if that is not known."""
+    if record is None or record.block_atomic is not False or config.target.frames > 1:
+        return None
+    return (
+        f"hil probe saw on {record.at:%Y-%m-%d} that the unit takes part of a block whose rest it refuses: a command in"
+        " one frame could start without its timer; nothing was written: use target.commit ="
+        ' "enable_last", or a profile that arms the timer first'
+    )
+
+
+def may_repeat(record: ProbeRecord | None, why: str) -> str | None:
+    """Why a worker that repeats is not let at the unit; None if it is. Without a probe, ``why`` there is none."""
+    if record is not None and record.timer.acts is True:
+        return None
+    seen = why if record is None else "its timer was seen not to act"
+    return f"a volatile worker strands the battery unless the unit falls back by itself: {seen}; run hil probe first"

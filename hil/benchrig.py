@@ -127,6 +127,8 @@ class BenchRig:
         self.gate: Final = BenchGate()
         self.control: ControlMap | None = None
         self.arrival: Arrival | None = None
+        self.counter_step_wh = 0.0
+        """Resolution of the unit's energy counters."""
         self.safe: Safe | None = None
         """What became of the unit at the end; None if nothing was armed."""
         self.changes: list[dict[str, Any]] = []
@@ -234,7 +236,6 @@ class BenchRig:
     async def look(self) -> Truth:
         sight = await self.post.look()
         sample, now_s = sight.sample, self._time.mono_s()
-        assert self.arrival is not None
         return Truth(
             stored_wh=None,
             default_mode=sight.default_s is not None,
@@ -243,7 +244,7 @@ class BenchRig:
             default_age_s=0.0 if sight.default_s is None else now_s - sight.default_s,
             discharged_wh=sample.discharged_wh.value,
             charged_wh=sample.charged_wh.value,
-            counter_step_wh=self.arrival.capabilities.counter_step_wh or 0.0,
+            counter_step_wh=self.counter_step_wh,
         )
 
     @property

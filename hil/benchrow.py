@@ -38,6 +38,15 @@ class Blocked(HilError):
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """A unit that may be written to."""
+
+    lock: UnitLock
+    counter_step_wh: float
+    """Of its energy counters: as probed, else as its profile says."""
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """On what terms a row is run."""
 
@@ -47,8 +56,8 @@ class Terms:
     """Set aside by the rows before."""
     bounds: Bounds
     """What is left of the run's allowance."""
-    admit: Callable[[Arrival], UnitLock]
-    """Whether the unit that answers may be written to; its lock. Raises if not."""
+    admit: Callable[[Arrival], Admitted]
+    """Whether the unit that answers may be written to. Raises if not."""
 
 
 class BenchRow:
@@ -95,9 +104,10 @@ class BenchRow:
                 await self._virtual.start()
             pulse = suite_pulse(self._config, self._scenario, self._time)
             arrival = await self.rig.arrive((pulse,), self._terms.energy_wh)
-            lock = self._terms.admit(arrival)
+            admitted = self._terms.admit(arrival)
             self._must_be_able(arrival, arrival.sample)
-            self.rig.arm(lock, self._terms.bounds)
+            self.rig.counter_step_wh = admitted.counter_step_wh
+            self.rig.arm(admitted.lock, self._terms.bounds)
             self._row.workers.watcher = self._row.recharging.watcher = self.rig.post
             facts: Facts = await self.rig.guarded(lambda: self._through(arrival))
             why = "the row is over"

@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hil.admission import PERSISTENT_WRITES_MAX, STANDS_STILL, recognise
+from hil.admission import PERSISTENT_WRITES_MAX, STANDS_STILL, in_parts, left_alone, may_repeat, recognise
 from hil.admission import Permission as Permission
-from hil.arming import NotArmed
+from hil.arming import NotArmed, describe
 from hil.benchrig import BenchRig
-from hil.benchrow import BenchRow, Blocked, Terms
+from hil.benchrow import Admitted, BenchRow, Blocked, Terms
 from hil.config import Config, EnvelopeSection
+from hil.estimate import estimate
 from hil.evidence import RowBooks, RunFolder
 from hil.guardpost import Arrival, GuardianGone, Latched
 from hil.launcher import Launcher
@@ -43,8 +44,15 @@ Rows = Sequence[tuple[Scenario, Worker]]
 class Campaign:
     """The rows of one run, on one unit."""
 
-    def __init__(self, config: Config, folder: RunFolder, permission: Permission) -> None:
-        self.config, self.folder, self.permission = config, folder, permission
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        permission: Permission,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """``say`` takes lines for a person, before anything is written to the unit."""
+        self.config, self.folder, self.permission, self._say = config, folder, permission, say
         self.launcher = Launcher()
         self.ended: str | None = None
         """Why no further row is run."""
@@ -55,6 +63,8 @@ class Campaign:
         """For the lock of a stand-in."""
         self._worst: Safe | None = None
         self._aborted = False
+        self._runnable: Rows = ()
+        """The rows that this target can do."""
         self.identity: Identity | None = None
         self._probed: tuple[ProbeRecord | None, str] = (None, "not asked for yet")
 
@@ -70,9 +80,10 @@ class Campaign:
         done: Callable[[RowResult], None],
     ) -> None:
         """Run the rows in their order; ``done`` is told of each."""
+        self._runnable = [row for row in rows if missing(row[0], self.config) is None]
         await self.launcher.start()
         try:
-            await self._rehearse_probe(rows)
+            await self._rehearse_probe()
             for scenario, worker in rows:
                 books = RowBooks(self.folder)
                 started(scenario, worker)
@@ -193,8 +204,8 @@ class Campaign:
 
     # -- what a row has to know ------------------------------------------------------------------------
 
-    def admit(self, arrival: Arrival, worker: Worker) -> UnitLock:
-        """Whether a row may be run on the unit that answers; its lock.
+    def admit(self, arrival: Arrival, worker: Worker) -> Admitted:
+        """Whether a row may be run on the unit that answers.
 
         Raises :class:`~ledger.errors.UnitError` if no row may, :class:`Blocked` if this one may not.
         """
@@ -206,24 +217,46 @@ class Campaign:
             if not self.permission.rehearse:
                 folder = Path(self.config.probe.folder)
                 self._probed = load(folder, found, datetime.now(UTC), rehearsal=False)
+            self._foretell(arrival)
         if not arrival.fresh:
             raise Blocked(STANDS_STILL)
-        self._unattended(arrival)
         record, why = self._probed
-        if worker == "volatile" and (record is None or record.timer.acts is not True):
-            seen = why if record is None else "its timer was seen not to act"
-            raise Blocked(
-                f"a volatile worker strands the battery unless the unit falls back by itself, and {seen}: run"
-                " hil probe first"
-            )
-        return self.lock
+        serial, caps = found.serial, arrival.capabilities
+        if (
+            never := left_alone(self.permission, serial, caps, record) or in_parts(self.config, record)
+        ) is not None:
+            raise NotArmed(never)
+        if worker == "volatile" and (repeats := may_repeat(record, why)) is not None:
+            raise Blocked(repeats)
+        step_wh = caps.counter_step_wh if record is None else record.counter_step_wh
+        return Admitted(self.lock, step_wh or caps.counter_step_wh or 0.0)
 
-    async def _rehearse_probe(self, rows: Rows) -> None:
+    def _foretell(self, arrival: Arrival) -> None:
+        """What the run may cost, and how much of the unit is only believed: said before anything is written."""
+        caps, (record, why) = arrival.capabilities, self._probed
+        cost = estimate(
+            self._runnable,
+            self.config.pulse,
+            caps.efficiency_min,
+            arrival.sample,
+            self.envelope.limits,
+            settle_s=caps.settle_s,
+            flight_time_s=caps.flight_time_s,
+        )
+        self._say(f"unit: {describe(arrival.sample.identity)}")
+        for line in cost.lines():
+            self._say(f"estimate: {line}")
+        if cost.problem is not None:
+            self._say(f"estimate: PROBLEM: {cost.problem}")
+        if record is None:
+            self._say(f"probe: {why}; that its timer acts is only its profile's claim")
+
+    async def _rehearse_probe(self) -> None:
         """A rehearsal knows of its stand-in what a probe of one finds out, never what a file says.
 
         It is not asked where it decides nothing: somebody is there, and no row relies on the timer.
         """
-        allowed, runnable = self.permission, [row for row in rows if missing(row[0], self.config) is None]
+        allowed, runnable = self.permission, self._runnable
         relied_on = any(worker == "volatile" for _, worker in runnable) or not allowed.attended
         if not allowed.rehearse or not runnable or not relied_on:
             return
@@ -232,17 +265,6 @@ class Campaign:
             self._probed = record, ""
         except HilError as error:
             self._probed = None, f"its rehearsed probe came to nothing ({error})"
-
-    def _unattended(self, arrival: Arrival) -> None:
-        """Nobody is there, and the unit does not end a command by itself: then nothing is begun."""
-        record, _ = self._probed
-        acts = arrival.capabilities.reversion if record is None else record.timer.acts
-        if acts is not True and not self.permission.attended:
-            seen = "its profile says so" if record is None else f"hil probe saw it on {record.at:%Y-%m-%d}"
-            raise NotArmed(
-                f"unit {arrival.sample.identity.serial} has no timer that acts ({seen}): a dead worker would leave it"
-                " running; nothing was written: stay at the unit and add --attended"
-            )
 
     def bounds(self) -> Bounds:
         """What is left of the run's allowance."""

@@ -26,7 +26,7 @@ from hil.row import RowResult
 from hil.runplan import Plan, Run, Usage, plan
 from hil.scenarios import SUITES, Scenario, suite
 from hil.scenarios.model import Worker
-from hil.stopping import stopping
+from hil.stopping import BENCH_NOTE, stopping
 from ledger.errors import HilError
 
 app = typer.Typer(
@@ -81,14 +81,19 @@ def run(
     """Run scenarios: kill real workers at chosen points, give the command again, count what the device did."""
     permission = Permission(arm=arm, attended=attended, rehearse=rehearse)
     asked = plan(config, suite_name, scenario or (), worker or (), permission)
-    with stopping() as stop:
-        found = _run_plan(asked, Run(asked, out, suite_name, stop), as_json=as_json)
+    console = wide_console(stderr=as_json)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    with stopping(BENCH_NOTE if asked.settings.is_bench else "") as stop:
+        running = Run(asked, out, suite_name, stop, say=say)
+        found = _run_plan(asked, running, console, as_json=as_json)
     raise typer.Exit(_exit(found))
 
 
-def _run_plan(asked: Plan, running: Run, *, as_json: bool) -> dict[str, int]:
+def _run_plan(asked: Plan, running: Run, console: Console, *, as_json: bool) -> dict[str, int]:
     """Run and write everything down; how many rows had which verdict."""
-    console = wide_console(stderr=as_json)
     console.print(f"{asked.config}: {asked.target}", highlight=False, soft_wrap=True)
     _run_rows(asked, running, console)
     document = running.finish()

@@ -31,7 +31,7 @@ from hil.probe_words import lines
 from hil.prober import MESSAGE_BYTES_MAX, SWITCH_S_MAX, Orders, short_timer_s
 from hil.realtime import RealTime
 from hil.standin import StandIn
-from hil.stopping import stopping, to_the_end
+from hil.stopping import BENCH_NOTE, stopping, to_the_end
 from hil.unitlock import UnitLock
 from hil.virtualtime import VirtualTime
 from hil.wiretap import TapLink
@@ -344,7 +344,7 @@ def probe(
             await launcher.stop()
 
     try:
-        with stopping() as stop:
+        with stopping(BENCH_NOTE) as stop:
             stop.run(work())
     finally:
         rig = probings[0].rig if probings else None

@@ -118,8 +118,19 @@ def _workers(names: Sequence[str], *, bench: bool) -> tuple[Worker, ...]:
 class Run:
     """A plan while it is carried out, and its folder."""
 
-    def __init__(self, plan: Plan, out: Path | None, label: str, stop: Stop, *, below: Path = Path()) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        out: Path | None,
+        label: str,
+        stop: Stop,
+        *,
+        below: Path = Path(),
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Where no folder is given, one is made ``below`` in ``runs``, whose name ends with ``label``.
+
+        ``say`` takes what a person has to know before a bench unit is written to.
 
         Raises :class:`Usage`, :class:`~hil.evidence.FolderTaken`.
         """
@@ -127,7 +138,7 @@ class Run:
         self._started: Final = datetime.now(UTC)
         self._folder = _run_folder(out, below, label, self._started)
         settings = plan.settings
-        self._campaign = Campaign(settings, self._folder, plan.permission) if settings.is_bench else None
+        self._campaign = Campaign(settings, self._folder, plan.permission, say) if settings.is_bench else None
         self.results: list[RowResult] = []
         """In the order of the rows."""
 

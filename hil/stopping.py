@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+BENCH_NOTE: Final = (
+    "hil: stopping: the workers end, and the unit is made safe; further signals change nothing"
+)
+"""On a bench the end takes a while: a unit counts as safe only once nothing can be on its way to it."""
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a polite end, and a terminal that is closed: one and the same wish."""
@@ -18,14 +24,19 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Stop:
     """Whether somebody asked for the end, and what is cancelled by it."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: str = "") -> None:
+        """``note`` is said at the first signal, on stderr."""
         self.asked = False
+        self._note = note
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """The signal handler. Only the first signal does anything: cleaning up is not cut short."""
         if not self.asked:
             self.asked = True
+            if self._note:
+                with suppress(OSError):
+                    os.write(2, f"{self._note}\n".encode())  # nothing that takes a lock, in a handler
             self._cancel()
 
     def _cancel(self) -> None:
@@ -66,9 +77,9 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
+def stopping(note: str = "") -> Iterator[Stop]:
     """Take the signals over for a block. One that was ignored before, as under nohup, stays ignored."""
-    stop = Stop()
+    stop = Stop(note)
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

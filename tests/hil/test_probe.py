@@ -413,7 +413,7 @@ def rehearse(config: Config, folder: Path, permission: Permission, *workers: Wor
     return results
 
 
-@pytest.mark.mutation("hil/campaign.py", "            await self._rehearse_probe(rows)\n", "")
+@pytest.mark.mutation("hil/campaign.py", "            await self._rehearse_probe()\n", "")
 def test_a_rehearsal_on_a_cosmetic_timer_is_refused_unattended(shipped: Shipped, tmp_path: Path) -> None:
     """A dead worker would leave the battery running, and nobody is there."""
     (row,) = rehearse(shipped(COSMETIC), tmp_path / "run", REHEARSED, "durable")

@@ -1,0 +1,121 @@
+"""What the guardian and the gate find wrong: the row is unsafe, the workers end, and the unit is made safe."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hil.benchrow import BenchRow
+from hil.wiretap import Frame
+from tests.hil.rehearsalkit import bench, run
+
+TRIGGER = 16
+
+
+@pytest.fixture
+def at_trigger(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[BenchRow], None]], None]:
+    """Does something as soon as the unit has answered the trigger."""
+
+    def arrange(act: Callable[[BenchRow], None]) -> None:
+        record = BenchRow._record
+        done: list[Frame] = []
+
+        def recording(self: BenchRow, frame: Frame) -> None:
+            record(self, frame)
+            if not frame.to_device and frame.function == TRIGGER and not done:
+                done.append(frame)
+                act(self)
+
+        monkeypatch.setattr(BenchRow, "_record", recording)
+
+    return arrange
+
+
+@pytest.mark.mutation(
+    "hil/benchrig.py", "return self._shut or self.lock.lost() or self.guard.refuses(pdu)", "return None"
+)
+@pytest.mark.mutation("hil/campaign.py", "        if rig.gate.refusals:", "        if False:")
+def test_a_command_beyond_the_envelope(tmp_path: Path) -> None:
+    """The gate does not let it through: the unit never sees it, and the run is over."""
+    config = bench(envelope={"power_w_max": 900.0})
+    ran = run(config, tmp_path / "run", ("clean", "action_sent"))
+    assert ran.verdicts == ["unsafe", "blocked"]
+    assert any("envelope.power_w_max = 900" in problem for problem in ran.results[0].problems)
+    assert ran.writes() == []
+
+
+@pytest.mark.mutation("hil/guardian.py", "        if broken is not None:", "        if False:")
+def test_a_power_that_rises_faster_than_it_may(tmp_path: Path) -> None:
+    """Telemetry breaks the envelope: stopped within one look, and the worker is dead before that."""
+    config = bench(envelope={"ramp_w_per_s_max": 100.0})
+    ran = run(config, tmp_path / "run", ("clean", "action_sent"))
+    assert ran.verdicts == ["unsafe", "blocked"]
+    assert "faster than envelope.ramp_w_per_s_max" in ran.results[0].problems[0]
+    assert ran.observed("safety")[0]["stops"] == 1
+    whats = [note["what"] for note in ran.guardian()]
+    assert whats.index("worker killed") < whats.index("stop") < whats.index("safe")
+
+
+@pytest.mark.mutation(
+    "hil/guardian.py", "            if self._unseen_s(now_s) >= LOST_S:\n", "            if False:\n"
+)
+def test_a_unit_that_is_lost_in_mid_pulse(
+    tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
+) -> None:
+    """Nobody can make it safe any more, and the report says so: UNSAFE, and what to do."""
+
+    def unplug(row: BenchRow) -> None:
+        unit = row.rig._stand_in
+        assert unit is not None
+        assert unit._process is not None
+        unit._process.kill()
+        select.select([unit._process.pidfd], [], [], 10)
+
+    at_trigger(unplug)
+    ran = run(bench(), tmp_path / "run", ("clean", "action_sent"))
+    assert ran.verdicts == ["unsafe", "blocked"]
+    assert any("telemetry is lost" in problem for problem in ran.results[0].problems)
+    assert any("the unit is UNSAFE" in problem for problem in ran.results[0].problems)
+    assert any("switch the unit off by hand" in problem for problem in ran.results[0].problems)
+
+
+@pytest.mark.mutation("hil/unitlock.py", "        if there is not None and", "        if True or")
+def test_a_lock_that_is_taken_away(
+    tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
+) -> None:
+    """Whoever removes the lock file ends the run before the next write; the guardian's stop still passes."""
+
+    def kick(row: BenchRow) -> None:
+        assert row.rig.gate.lock is not None
+        row.rig.gate.lock.path.unlink()
+
+    at_trigger(kick)
+    config = bench(simulator={"timer": "cosmetic"})
+    ran = run(config, tmp_path / "run", ("repeat_while_running",), workers=("volatile",))
+    assert ran.verdicts == ["blocked"], "a volatile worker is not let at a timer for show"
+    ran = run(bench(), tmp_path / "again", ("repeat_while_running",), workers=("volatile",))
+    assert ran.verdicts == ["unsafe"]
+    assert any("was taken away" in problem for problem in ran.results[0].problems)
+    assert ran.observed("safety")[0]["safe"]
+    assert len(ran.writes()) <= 2, "the trigger, and at most a stop"
+
+
+@pytest.mark.mutation("hil/guardpost.py", 'self._fail(GuardianGone(f"the', 'str(GuardianGone(f"the')
+def test_a_guardian_that_dies_is_replaced(
+    tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
+) -> None:
+    """By another one, which makes the unit safe; nothing more is run."""
+
+    def shoot(row: BenchRow) -> None:
+        row.rig.post.process.kill()
+        select.select([row.rig.post.process.pidfd], [], [], 10)
+
+    at_trigger(shoot)
+    ran = run(bench(), tmp_path / "run", ("clean", "action_sent"))
+    assert ran.verdicts == ["unsafe", "blocked"]
+    assert "the guardian died" in ran.results[0].problems[0]
+    assert ran.observed("safety")[0]["safe"]
+    assert ran.observed("safety")[0]["stops"] == 1
