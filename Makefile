@@ -31,7 +31,7 @@ check: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m '' $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

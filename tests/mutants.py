@@ -179,7 +179,7 @@ def collect(root: Path, arguments: Sequence[str]) -> list[Mutant]:
     """All mutants of the tests that ``arguments`` select, in the order of collection."""
     collector = _Collector(root)
     os.chdir(root)
-    command = ["--collect-only", "-q", "-p", "no:cacheprovider", f"--rootdir={root}", *arguments]
+    command = ["--collect-only", "-q", "-m", "", "-p", "no:cacheprovider", f"--rootdir={root}", *arguments]
     with redirect_stdout(io.StringIO()) as said:
         code = pytest.main(command, plugins=[collector])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -235,7 +235,17 @@ class Tree:
             "PYTHONPATH": str(self.path),
             "TMPDIR": str(self._scratch),
         }
-        options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--tb=short", f"--rootdir={self.path}"]
+        options = [
+            "-m",
+            "",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-q",
+            "--tb=short",
+            f"--rootdir={self.path}",
+        ]
         options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]  # it is warm
         output = self._scratch / "output"
         request = {

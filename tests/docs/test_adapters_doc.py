@@ -14,6 +14,8 @@ from adapters import plugins
 from adapters.profile import shipped_profiles
 from adapters.profile_docs import keys_table, replaced
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 

@@ -14,6 +14,8 @@ import pytest
 
 from hil import pytest_plugin
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
 

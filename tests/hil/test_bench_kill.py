@@ -8,6 +8,8 @@ import pytest
 
 from tests.hil.killkit import OPERATOR, RUN_FILES, UNITS, VICTIMS, lose
 
+pytestmark = pytest.mark.slow
+
 FRAMES = {"runner": (1, 60, 111, 112, 150, 230), "guardian": (5, 61, 112, 160), "worker": (97, 111, 112, 140)}
 """Before the trigger, at its request and its reply, while the pulse runs, and after it; ``killkit`` tries every one."""
 

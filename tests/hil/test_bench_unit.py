@@ -97,6 +97,7 @@ def test_a_unit_that_another_run_has(port: int, tmp_path: Path) -> None:
     assert ran.writes() == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_scenario_on_the_real_clock(port: int, tmp_path: Path) -> None:
     """The shortest pulse there may be, killed after its trigger: applied once, held, and the unit is left safe."""

@@ -24,6 +24,8 @@ from simulator import Device, SerialServer
 from tests.hil.tapkit import turn
 from tests.simulator.simkit import ManualClock, pulse_words
 
+pytestmark = pytest.mark.slow
+
 ROUNDS: Final = 200
 LINES: Final = 4
 """Side by side: a round is nearly all waiting."""

@@ -230,13 +230,6 @@ def test_only_a_bench_is_probed() -> None:
         probe(config, name, REHEARSED, Console(file=io.StringIO()))
 
 
-@pytest.mark.mutation(FILE, "if power_cycle and not permission.rehearse:", "if False:")
-def test_a_real_unit_is_not_switched_off_while_the_guardian_takes_that_for_lost(shipped: Shipped) -> None:
-    """It would latch in the middle of it."""
-    with pytest.raises(ConfigError, match="--power-cycle"):
-        said_by(shipped(), Permission(arm="x"), power_cycle=True)
-
-
 # -- how it ends ---------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ("pytester",)
 
 PLUGIN = () if entry_points(group="pytest11", name="battery_hil") else ("-p", "hil.pytest_plugin")

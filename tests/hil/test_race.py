@@ -15,6 +15,8 @@ from ledger.machine import State
 from simulator import Cause, read_journal
 from tests.hil.benchkit import Bench, bench
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 50
 RACERS = 8
 
