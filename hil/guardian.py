@@ -48,6 +48,8 @@ POLL_S: Final = 5.0
 """Between two looks at the unit."""
 LOST_S: Final = 15.0
 """Telemetry older than this is lost: three looks in vain."""
+HUNG_S: Final = 5.0
+"""Real seconds within which a runner that is alive says so."""
 DEAD_S_MAX: Final = 10.0
 """Real seconds within which the kernel has ended a process that was killed."""
 
@@ -84,6 +86,10 @@ class Guardian:
         self._started_s: float | None = None
         """When a command was last sent."""
         self._default_s: float | None = None
+        self._alone_since_s: float | None = None
+        """Since when a runner that hung was of no use."""
+        self._answered = False
+        """Whether the runner has said that it is alive, when it was last asked."""
         self._latched = False
         self._ended = False
         self._journal = Path(settings["journal"]).open("a", encoding="utf-8")  # noqa: SIM115 (until the end)
@@ -171,6 +177,25 @@ class Guardian:
         if select.select([self._runner], [], [], 0)[0]:
             raise RunnerGone
 
+    def _be_sure_of_the_runner(self) -> None:
+        """A runner that hangs holds the unit's session, and nothing gets through its tap: then it is ended.
+
+        Raises :class:`RunnerGone`.
+        """
+        self._answered = False
+        self._say({"op": "ping"})
+        deadline_s = time.monotonic() + HUNG_S
+        while not self._answered:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                self._note("runner hangs")
+                self._alone_since_s = self._fresh_s
+                signal.pidfd_send_signal(self._runner, signal.SIGKILL)
+                raise RunnerGone
+            select.select([self._control.fileno(), self._runner], [], [], left_s)
+            for message, descriptors in self._heard():
+                self._handle(message, descriptors)
+
     def _say(self, message: dict[str, Any]) -> None:
         self._control.send(json.dumps(message).encode())
 
@@ -184,6 +209,8 @@ class Guardian:
                 self._commands += (Pulse.model_validate(message["command"]),)
             case "started":
                 self._started_s = self._clock.mono_s()
+            case "pong":
+                self._answered = True
             case "expect silence":
                 self._silent_until_s = self._clock.mono_s() + float(message["seconds"])
             case "worker gone":
@@ -220,6 +247,7 @@ class Guardian:
         except UnitError as error:
             self._note("no answer", error=str(error))
             if self._unseen_s(now_s) >= LOST_S:
+                self._be_sure_of_the_runner()
                 self._latch(f"telemetry is lost since {now_s - self._fresh_s:.0f} s: {error}")
             return
         earlier, self._last = self._last, sample
@@ -349,7 +377,7 @@ class Guardian:
 
     def _alone(self) -> int:
         """The runner is dead."""
-        died_s = self._clock.mono_s()
+        died_s = self._clock.mono_s() if self._alone_since_s is None else self._alone_since_s
         self._note("runner gone")
         select.select([self._runner], [], [], DEAD_S_MAX)
         self._kill_workers()

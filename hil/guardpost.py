@@ -25,6 +25,10 @@ TERMINAL: Final = 2
 """The runner's stderr: where the guardian speaks if the runner cannot any more."""
 
 
+LOOK_S_MAX: Final = 60.0
+"""Real seconds for one look: a few dozen reads, each of which may wait for its reply, behind a make-safe at most."""
+SAFE_S_MAX: Final = 300.0
+"""For making safe, besides the time for which it goes on trying: settling, flight time, reads."""
 END_S_MAX: Final = 10.0
 """Real seconds within which a guardian that is let go has ended."""
 
@@ -69,6 +73,7 @@ class GuardPost:
         self._control: socket.socket | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
         self._asking = asyncio.Lock()
+        self._safe_s = SAFE_S_MAX
         self._asked = 0
         """Counts the questions; how the unit is found is the answer to the first, which is not asked."""
         self._process: Process | None = None
@@ -86,6 +91,7 @@ class GuardPost:
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         runner = os.pidfd_open(os.getpid())
+        self._safe_s = SAFE_S_MAX + float(settings["try_s"])
         try:
             document = {**settings, "clock": self._time.register(self.name)}
             self._process = await self._launcher.run(
@@ -145,14 +151,14 @@ class GuardPost:
 
     async def look(self) -> Sight:
         """The unit, read now. Raises :class:`~ledger.errors.UnitSilent` if it was never read since a doubt."""
-        answer = await self._ask({"op": "look"})
+        answer = await self._ask({"op": "look"}, LOOK_S_MAX)
         if answer["sample"] is None:
             raise errors.UnitSilent("the unit was not read yet")
         return Sight(SAMPLE.validate_python(answer["sample"]), answer["default_s"])
 
     async def make_safe(self, why: str, since_s: float) -> Safe:
         """Have the unit brought to its default mode, if something of ours is in force, and verified."""
-        answer = await self._ask({"op": "make safe", "why": why, "since_s": since_s})
+        answer = await self._ask({"op": "make safe", "why": why, "since_s": since_s}, self._safe_s)
         return self._safe(answer)
 
     async def end(self) -> None:
@@ -174,12 +180,20 @@ class GuardPost:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
         self._time.nudge(self.name)
 
-    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, message: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        """Raises the fault, if that comes first; a guardian that does not answer within ``limit_s`` is ended for it."""
         async with self._asking:
             self._asked += 1
             self._answer = asyncio.get_running_loop().create_future()
             self._tell({**message, "id": self._asked})
-            return await self._wait_for_answer()
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await self._wait_for_answer()
+            except TimeoutError:
+                self.process.kill()
+                raise GuardianGone(
+                    f"the {self.name} did not answer for {limit_s:g} s; nobody watches the unit"
+                ) from None
 
     async def _wait_for_answer(self) -> dict[str, Any]:
         """Raises the fault, if that comes first."""
@@ -213,6 +227,8 @@ class GuardPost:
             self._fail(Latched(message["cause"]))
         elif message["op"] == "latching":
             pass  # the verdict follows
+        elif message["op"] == "ping":
+            self._tell({"op": "pong"})
         elif message["id"] == self._asked and self._answer is not None and not self._answer.done():
             self._answer.set_result(
                 message

@@ -21,6 +21,8 @@ from ledger.model import Pulse
 from ledger.ports import Row
 from ledger.sqlite import SqliteStore
 
+WORKER_S = 300.0
+"""Real seconds, besides two pulses, after which a worker that lives has hung."""
 COUNTER_LAG_S = 10.0
 """Within which a unit's energy counters show what has flowed."""
 
@@ -119,7 +121,7 @@ class RowRun:
         running = await self.workers.start(
             self._worker, name, self._pulse, kill=kill, faults=faults, cold=self._scenario.cold
         )
-        gone = await self.workers.finish(running)
+        gone = await self.workers.finish(running, WORKER_S + 2 * self._pulse.duration_s)
         self._event("worker gone", name=name, exit_code=gone.exit_code, answer=gone.answer)
         self._books.diagnose("worker", row=self._name, name=name, pid=running.process.pid)
         return gone

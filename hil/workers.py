@@ -115,14 +115,20 @@ class Workers:
         del self._alive[name]
         return code
 
-    async def finish(self, running: Running) -> Gone:
-        """Wait until a worker is gone and its wire is drained. Kills it if the clock stalls."""
+    async def finish(self, running: Running, limit_s: float | None = None) -> Gone:
+        """Wait until a worker is gone and its wire is drained.
+
+        Kills it if the clock stalls, or after ``limit_s`` real seconds. Raises :class:`~ledger.errors.HilError` then.
+        """
         try:
-            code = await self._time.wait_for(asyncio.shield(running.gone))
-        except HilError:
+            async with asyncio.timeout(limit_s):
+                code = await self._time.wait_for(asyncio.shield(running.gone))
+        except (HilError, TimeoutError) as error:
             running.process.kill()
             await running.gone
-            raise
+            if isinstance(error, HilError):
+                raise
+            raise HilError(f"{running.name} did not end within {limit_s:g} s; it was killed") from None
         return Gone(running.name, code, self._said(running.name))
 
     def _said(self, name: str) -> Mapping[str, Any]:

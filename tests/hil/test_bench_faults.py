@@ -34,6 +34,15 @@ def at_trigger(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[BenchRow]
     return arrange
 
 
+def unplug(row: BenchRow) -> None:
+    """The unit is gone."""
+    unit = row.rig._stand_in
+    assert unit is not None
+    assert unit._process is not None
+    unit._process.kill()
+    select.select([unit._process.pidfd], [], [], 10)
+
+
 @pytest.mark.mutation(
     "hil/benchrig.py", "return self._shut or self.lock.lost() or self.guard.refuses(pdu)", "return None"
 )
@@ -66,20 +75,31 @@ def test_a_unit_that_is_lost_in_mid_pulse(
     tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
 ) -> None:
     """Nobody can make it safe any more, and the report says so: UNSAFE, and what to do."""
-
-    def unplug(row: BenchRow) -> None:
-        unit = row.rig._stand_in
-        assert unit is not None
-        assert unit._process is not None
-        unit._process.kill()
-        select.select([unit._process.pidfd], [], [], 10)
-
     at_trigger(unplug)
     ran = run(bench(), tmp_path / "run", ("clean", "action_sent"))
     assert ran.verdicts == ["unsafe", "blocked"]
     assert any("telemetry is lost" in problem for problem in ran.results[0].problems)
     assert any("the unit is UNSAFE" in problem for problem in ran.results[0].problems)
     assert any("switch the unit off by hand" in problem for problem in ran.results[0].problems)
+
+
+@pytest.mark.mutation("hil/guardian.py", "max(self._fresh_s, self._silent_until_s)", "self._fresh_s")
+def test_a_silence_that_was_announced(
+    tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
+) -> None:
+    """While the unit is switched off on purpose it is not lost; if it stays away after that, it is."""
+
+    def switch_off(row: BenchRow) -> None:
+        row.rig.post.expect_silence(40.0)
+        unplug(row)
+
+    at_trigger(switch_off)
+    ran = run(bench(), tmp_path / "run", ("clean",))
+    assert ran.verdicts == ["unsafe"]
+    notes = ran.guardian()
+    began_s = next(note["at_s"] for note in notes if note["what"] == "no answer")
+    (latched_s,) = (note["at_s"] for note in notes if note["what"] == "latched")
+    assert latched_s - began_s > 40.0
 
 
 @pytest.mark.mutation("hil/unitlock.py", "        if there is not None and", "        if True or")

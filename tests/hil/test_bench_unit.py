@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +111,46 @@ def test_a_scenario_on_the_real_clock(port: int, tmp_path: Path) -> None:
     assert ran.observed("applications") == [1]
     assert ran.observed("delivered_wh")[0] == pytest.approx(6.25, abs=1.0)
     assert ran.observed("safety")[0]["safe"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.mutation("hil/guardian.py", "                self._be_sure_of_the_runner()\n", "")
+def test_a_runner_that_hangs_is_ended(port: int, tmp_path: Path) -> None:
+    """It holds the unit's session: the guardian kills it, and makes the unit safe by itself."""
+    text = Path("configs/bench-tcp.toml").read_text(encoding="utf-8")
+    for old, new in (
+        ("allow_writes = false", "allow_writes = true"),
+        ("port = 5020", f"port = {port}"),
+        ("# settle_s = 20.0", "settle_s = 0.0"),
+        ("duration_s = 60.0", "duration_s = 110.0"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    config, out = tmp_path / "bench.toml", tmp_path / "run"
+    config.write_text(text, encoding="utf-8")
+    argv = [sys.executable, "-m", "hil", "run", str(config), "--arm", "HIL-0001", "--scenario", "clean"]
+    notes = out / "rows" / "clean.durable" / "guardian.jsonl"
+    with subprocess.Popen(
+        [*argv, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as runner:
+        until(lambda: (out / "rows" / "clean.durable" / "worker-1.out").exists())
+        time.sleep(5)
+        os.kill(runner.pid, signal.SIGSTOP)
+        until(lambda: '"safe"' in notes.read_text(encoding="utf-8"))
+        said, _ = runner.communicate()
+    assert runner.returncode == -signal.SIGKILL
+    assert b"unit HIL-0001 is safe" in said
+    whats = [json.loads(line)["what"] for line in notes.read_text(encoding="utf-8").splitlines()]
+    assert (
+        whats.index("runner hangs") < whats.index("worker killed") < whats.index("stop") < whats.index("safe")
+    )
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that takes seconds."""
+    for _ in range(900):
+        if true():
+            return
+        time.sleep(0.1)
+    raise TimeoutError
