@@ -128,7 +128,7 @@ def test_it_leaves_the_unit_as_it_was(bench: Served) -> None:
 
 
 @pytest.mark.mutation(
-    FILE, "    except UnitUnreachable as error:\n", "    except ZeroDivisionError as error:\n"
+    REACH, "    except UnitUnreachable as error:\n", "    except ZeroDivisionError as error:\n"
 )
 def test_nobody_there(bench: Served) -> None:
     """Unreachable: address, and what to check."""

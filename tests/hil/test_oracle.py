@@ -103,8 +103,8 @@ def test_what_a_request_writes(pdu: str, registers: dict[int, int]) -> None:
 
 @pytest.mark.mutation(
     "hil/oracle.py",
-    "    if control.enable in values:\n        return values[control.enable] == 1\n",
-    "    if control.enable in values:\n        return True\n",
+    "    if switched is not None:\n        return switched\n",
+    "    if switched is not None:\n        return True\n",
 )
 @pytest.mark.mutation("hil/oracle.py", "return enabled and any(", "return any(")
 @pytest.mark.parametrize(
@@ -222,11 +222,9 @@ def test_a_good_row_breaks_nothing() -> None:
 TWICE = frames(*LOOKED, (START, STARTED), (START, STARTED))
 
 
-@pytest.mark.mutation(
-    "hil/oracle.py", '"single_trigger": facts.journal_applications > 1', '"single_trigger": False'
-)
+@pytest.mark.mutation("hil/oracle.py", '"single_trigger": (applications or 0) > 1', '"single_trigger": False')
 @pytest.mark.mutation("hil/oracle.py", "if t.applied is not False]) > 1", "if t.applied]) > 1")
-@pytest.mark.mutation("hil/oracle.py", "or (completed and facts.journal_applications != 1)", "")
+@pytest.mark.mutation("hil/oracle.py", "or (completed and applications != 1)", "")
 @pytest.mark.mutation("hil/oracle.py", "(completed or state is State.ACTIVE)", "completed")
 @pytest.mark.mutation(
     "hil/oracle.py", "receipt.evidence < EvidenceLevel.OBSERVED", "receipt.evidence < EvidenceLevel.READ_BACK"
@@ -286,7 +284,9 @@ def test_a_broken_invariant_is_named(changes: dict[str, Any], broken: set[str]) 
 @pytest.mark.mutation(
     "hil/oracle.py", "len(_writes(facts.frames)) > WRITES", "len(_writes(facts.frames)) >= WRITES"
 )
-@pytest.mark.mutation("hil/oracle.py", 'if frame.is_write and frame.fate != "dropped"]', "if frame.is_write]")
+@pytest.mark.mutation(
+    "hil/oracle.py", 'if frame.is_write and frame.fate not in ("dropped", "refused")]', "if frame.is_write]"
+)
 @pytest.mark.mutation("hil/oracle.py", "facts.reserve_wh - STORED_WH_TOLERANCE", "facts.reserve_wh")
 @pytest.mark.parametrize(
     "changes",
@@ -378,9 +378,7 @@ def test_a_worker_that_is_there_to_fail_passes_by_failing() -> None:
     )
 
 
-@pytest.mark.mutation(
-    "hil/oracle.py", '("applications", expected.applications, facts.journal_applications),', ""
-)
+@pytest.mark.mutation("hil/oracle.py", '("applications", expected.applications, facts.applications),', "")
 @pytest.mark.mutation("hil/oracle.py", '("retry", expected.retry, facts.retry),', "")
 @pytest.mark.mutation("hil/oracle.py", '("state", expected.state, facts.state),', "")
 @pytest.mark.mutation(
@@ -415,8 +413,8 @@ def test_each_expectation_that_differs_gives_one_line(changes: dict[str, Any], p
 @pytest.mark.mutation("hil/oracle.py", "STORED_WH_TOLERANCE: Final = 1.0", "STORED_WH_TOLERANCE: Final = 1.2")
 @pytest.mark.mutation(
     "hil/oracle.py",
-    "if abs(facts.stored_wh - expected_stored_wh) > STORED_WH_TOLERANCE:",
-    "if facts.stored_wh - expected_stored_wh > STORED_WH_TOLERANCE:",
+    "if abs(facts.stored_wh - expected_wh) <= STORED_WH_TOLERANCE:",
+    "if facts.stored_wh - expected_wh <= STORED_WH_TOLERANCE:",
 )
 @pytest.mark.parametrize("off_wh", [-1.1, 1.1])
 def test_energy_that_differs_fails_in_both_directions(off_wh: float) -> None:
@@ -436,8 +434,8 @@ def test_a_first_worker_without_an_exit_code_is_a_difference() -> None:
 
 @pytest.mark.mutation(
     "hil/oracle.py",
-    "if not low <= facts.journal_applications <= high:",
-    "if not low <= facts.journal_applications:",
+    "elif not low <= facts.applications <= high:",
+    "elif not low <= facts.applications:",
 )
 @pytest.mark.mutation("hil/oracle.py", "not low <= facts", "not 0 <= facts")
 @pytest.mark.parametrize(
@@ -476,3 +474,52 @@ def test_a_device_without_a_wire_has_no_frames_and_no_triggers() -> None:
     facts = replace(GOOD, frames=None, control=None)
     assert judge(replace(EXPECTED, triggers=None), LEFT_WH, facts).observed["frames"] is None
     assert judge(EXPECTED, LEFT_WH, facts).problems == ("triggers on the wire: expected 1, observed None",)
+
+
+BENCH = replace(GOOD, journal_applications=None, stored_wh=None, delivered_wh=16.0, counter_step_wh=1.0)
+"""The same, of a unit that shows neither a journal nor its energy to a watt-hour."""
+
+
+@pytest.mark.mutation("hil/oracle.py", "        return low if low == high else None", "        return low")
+@pytest.mark.mutation(
+    "hil/oracle.py", "            return self.journal_applications\n", "            return 0\n"
+)
+def test_a_unit_without_a_journal_is_counted_by_the_tap() -> None:
+    """What the tap saw answered counts; a trigger without an answer is neither one nor none."""
+    seen = judge(EXPECTED, 16.7, BENCH).observed
+    assert (seen["applications"], seen["applications_source"], seen["stored_kwh"]) == (1, "tap", None)
+    assert seen["delivered_wh"] == 16.0
+    unanswered = judge(EXPECTED, 16.7, replace(BENCH, frames=frames(*LOOKED, (START, None))))
+    assert unanswered.verdict == "fail"
+    assert unanswered.observed["applications"] is None
+    assert unanswered.observed["applications_range"] == [0, 1]
+
+
+@pytest.mark.mutation("hil/oracle.py", "DELIVERED_SHARE: Final = 0.1", "DELIVERED_SHARE: Final = 0.5")
+@pytest.mark.mutation("hil/oracle.py", "COUNTER_STEPS: Final = 2", "COUNTER_STEPS: Final = 12")
+@pytest.mark.mutation("hil/oracle.py", "    if facts.delivered_wh is None:\n", "    if False:\n")
+@pytest.mark.parametrize(
+    ("delivered_wh", "verdict"),
+    [
+        (16.0, "pass"),
+        (13.1, "pass"),
+        (20.3, "pass"),
+        (12.9, "fail"),
+        (20.5, "fail"),
+        (33.0, "fail"),
+        (None, "fail"),
+    ],
+)
+def test_delivered_energy_is_held_to_what_counters_can_tell(delivered_wh: float | None, verdict: str) -> None:
+    """A tenth and two steps: far less than what tells one pulse from two."""
+    assert judge(EXPECTED, 16.7, replace(BENCH, delivered_wh=delivered_wh)).verdict == verdict
+
+
+@pytest.mark.mutation("hil/oracle.py", "if self.on and self.words == 1 else any(shown)", "")
+def test_a_trigger_may_be_any_value_but_zero() -> None:
+    """Where the power itself acts, in one register or in two."""
+    control = replace(CONTROL, on=(), words=2)
+    assert control.enabled({control.enable: 0, control.enable + 1: 7}) is True
+    assert control.enabled({control.enable: 0, control.enable + 1: 0}) is False
+    assert control.enabled({}) is None
+    assert replace(CONTROL, on=(2,)).enabled({CONTROL.enable: 1}) is False

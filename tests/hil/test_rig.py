@@ -257,7 +257,7 @@ def test_the_tap_before_the_simulator_knows_its_trigger(loop: Loop, tmp_path: Pa
     loop.run(run())
 
 
-@pytest.mark.mutation("hil/rig.py", "reason[-1] if reason else 'it said nothing'", "'it said nothing'")
+@pytest.mark.mutation("hil/standin.py", "reason[-1] if reason else 'it said nothing'", "'it said nothing'")
 def test_a_simulator_that_does_not_start_says_why(loop: Loop, tmp_path: Path) -> None:
     """If the simulator ends before it serves, the row's error is the last thing that it said."""
     (tmp_path / "device.sqlite").mkdir()
@@ -275,8 +275,8 @@ def test_a_simulator_that_does_not_start_says_why(loop: Loop, tmp_path: Path) ->
     "            self._process.kill()\n            await self._process.wait()",
     "            pass",
 )
-@pytest.mark.mutation("hil/rig.py", "            os.close(ready)\n", "            pass\n")
-@pytest.mark.mutation("hil/rig.py", "            os.close(theirs)\n", "")
+@pytest.mark.mutation("hil/standin.py", "        os.close(ready)\n", "        pass\n")
+@pytest.mark.mutation("hil/standin.py", "            os.close(theirs)\n", "            pass\n")
 @pytest.mark.mutation("hil/rig.py", "            self._truth.close()\n", "            pass\n")
 def test_stopping_gives_everything_back(loop: Loop, tmp_path: Path) -> None:
     """After a rig is stopped its simulator is dead, and as many descriptors are open as before."""
