@@ -16,12 +16,12 @@ from typing import Any, Final
 from adapters.framing import RtuFraming
 from adapters.registry import TARGET, ModbusTarget
 from hil.certificates import Authority
-from hil.config import Config, unit_target
+from hil.config import Config, unit_document, unit_target
 from hil.guardian import PULSES
 from hil.guardpost import Arrival, GuardianGone, GuardPost, Latched
 from hil.launcher import Launcher
 from hil.lines import LOOPBACK, StreamWiring, TlsWiring
-from hil.oracle import ControlMap
+from hil.oracle import ControlMap, triggers
 from hil.reach import place, told_apart
 from hil.realtime import RunTime
 from hil.restore import registers
@@ -36,7 +36,7 @@ from hil.wiretap import Frame, TapLink
 from hil.writeguard import Bounds, WriteGuard
 from ledger.control import ControlPoints, Means
 from ledger.errors import HilError
-from ledger.model import Pulse
+from ledger.model import SAMPLE, Pulse
 
 GUARDIAN: Final = "guardian"
 LINK_KEYS: Final = frozenset(
@@ -127,6 +127,8 @@ class BenchRig:
         self.gate: Final = BenchGate()
         self.control: ControlMap | None = None
         self.arrival: Arrival | None = None
+        self._started_s: float | None = None
+        """When something was last put in force."""
         self.counter_step_wh = 0.0
         """Resolution of the unit's energy counters."""
         self.safe: Safe | None = None
@@ -144,11 +146,11 @@ class BenchRig:
 
         Raises :class:`~ledger.errors.UnitError`; nothing is written before :meth:`arm`.
         """
-        target = unit_target(self._config)
-        self._unit = target.model_dump(mode="json", exclude_none=True)
-        if self._stand_in is not None:
-            self._unit |= await self._stand_in.start()
-        unit = TARGET.validate_python({k: v for k, v in self._unit.items() if v is not None})
+        if self._stand_in is None:
+            unit = unit_target(self._config)
+        else:
+            reached = unit_document(self._config) | await self._stand_in.start()
+            unit = TARGET.validate_python({key: value for key, value in reached.items() if value is not None})
         assert isinstance(unit, ModbusTarget)
         self._unit = unit.model_dump(mode="json", exclude_none=True)
         where = place(self._config)
@@ -170,25 +172,25 @@ class BenchRig:
             "direct": self._unit,
             "serial": self._config.serial,
             "envelope": asdict(limits.limits),
-            "commands": PULSES.dump_python(commands, mode="json"),
+            "commands": list(PULSES.dump_python(commands, mode="json")),
             "energy_wh": energy_wh,
             "try_s": 1.35 * limits.duration_s_max + 5.0,
             "journal": str(self._folder / "guardian.jsonl"),
             "remove": [str(self._clock_folder)],
         }
         with told_apart(where):
-            self._post, self.arrival = await self._guard(GUARDIAN)
+            post, settings, kept = await self._posted(GUARDIAN)
+            self.arrival = await post.start(settings, kept)
         self.control = control_map(self.arrival.points)
         return self.arrival
 
-    async def _guard(self, name: str) -> tuple[GuardPost, Arrival]:
+    async def _posted(self, name: str) -> tuple[GuardPost, dict[str, Any], list[int]]:
+        """A guardian's post, and what it is started with; it counts as the rig's from now on."""
         assert self._tap is not None
         link = await self._tap.stream(name)
-        post = GuardPost(self._launcher, self._time, self._folder, name)
+        post = self._post = GuardPost(self._launcher, self._time, self._folder, name)
         settings = {**self._settings, "through": self._through(link)}
-        kept = [] if self._stand_in is None else [self._stand_in.lifeline]
-        self._post = post
-        return post, await post.start(settings, kept)
+        return post, settings, [] if self._stand_in is None else [self._stand_in.lifeline]
 
     def _wiring(self) -> StreamWiring:
         """How workers reach the tap: as they would the unit."""
@@ -209,16 +211,20 @@ class BenchRig:
     def arm(self, lock: UnitLock, bounds: Bounds) -> None:
         """Let writes pass: those that the unit's list and the bounds allow."""
         assert self.arrival is not None
-        assert self._post is not None
         points, before = self.arrival.points, self.arrival.sample
         self.gate.open(WriteGuard(points, bounds, registers(points, before)), lock)
-        self._post.keep(lock.descriptor)
-        self.gate.started = self._post.started
+        self.post.keep(lock.descriptor)
+        self.gate.started = self._started
+
+    def _started(self) -> None:
+        """Something is about to be put in force: the guardian knows before the unit does."""
+        self._started_s = self._time.mono_s()
+        self.post.started()
 
     def ours(self, command: Pulse) -> None:
-        """One command more that the guardian may stop."""
-        assert self._post is not None
-        self._post.ours(command)
+        """One command more that may be sent."""
+        self._settings["commands"].append(command.model_dump(mode="json"))
+        self.post.ours(command)
 
     @property
     def post(self) -> GuardPost:
@@ -253,6 +259,29 @@ class BenchRig:
         if self._tap is None:
             return None
         return [frame for frame in self._tap.frames if frame.link.startswith("worker")]
+
+    @property
+    def armed(self) -> bool:
+        """Whether anything could be written."""
+        return self.gate.guard is not None
+
+    def seen(self) -> dict[str, Any]:
+        """What is known of a row that did not come to its end, as results have it."""
+        low = high = 0
+        if self.frames is not None and self.control is not None:
+            sent = triggers(self.frames, self.control)
+            low = sum(trigger.applied is True for trigger in sent)
+            high = low + sum(trigger.applied is None for trigger in sent)
+        found: dict[str, Any] = {
+            "applications": low if low == high else None,
+            "applications_source": "tap",
+            "exit_codes": [],
+            "retry": None,
+            "state": None,
+            "frames": self.writes,
+            "stored_kwh": None,
+        }
+        return found if low == high else {**found, "applications_range": [low, high]}
 
     @property
     def writes(self) -> int:
@@ -306,10 +335,14 @@ class BenchRig:
         for name in (GUARDIAN, f"{GUARDIAN}-2"):
             try:
                 if name != GUARDIAN:
-                    await self.post.end()
-                    await self._guard(name)
+                    await self._succeed(name)
                     why = "the guardian died"
-                return self.post.latched or await self.post.make_safe(why, since_s)
+                latched = self.post.latched
+                return (
+                    latched
+                    if latched is not None and latched.safe
+                    else await self.post.make_safe(why, since_s)
+                )
             except Latched:
                 assert self.post.latched is not None
                 return self.post.latched
@@ -320,6 +353,16 @@ class BenchRig:
             finally:
                 self.changes += self.post.changes
         return Safe(False, "two guardians died; go and look at the unit")
+
+    async def _succeed(self, name: str) -> None:
+        """Another guardian, which knows what the one before it knew, and holds what it held."""
+        assert self.arrival is not None
+        await self.post.end()
+        post, settings, kept = await self._posted(name)
+        first = SAMPLE.dump_python(self.arrival.sample, mode="json")
+        if self.gate.lock is not None:
+            kept = [*kept, self.gate.lock.descriptor]
+        await post.take_over({**settings, "first": first, "started_s": self._started_s}, kept)
 
 
 def control_map(points: ControlPoints) -> ControlMap:

@@ -85,11 +85,11 @@ class Campaign:
         try:
             await self._rehearse_probe()
             for scenario, worker in rows:
-                books = RowBooks(self.folder)
+                books = RowBooks(self.folder, through=True)
                 started(scenario, worker)
-                result = await self._row(scenario, worker, books)
-                books.write()
-                done(result)
+                done(await self._row(scenario, worker, books))
+                if books.lost is not None:
+                    self.ended = f"the evidence of an earlier row could not be written ({books.lost.strerror}); make room"
                 if self._aborted:
                     raise asyncio.CancelledError  # swallowed until the unit was safe
         finally:
@@ -124,6 +124,8 @@ class Campaign:
         """What stands below the matrix."""
         if self._worst is None:
             return ()
+        if not self._worst.safe:
+            return ("worst time to safe: not reached, see above",)
         return (f"worst time to safe: {self._worst.after_s:.1f} s ({self._worst.why})",)
 
     # -- one row ---------------------------------------------------------------------------------------
@@ -162,12 +164,12 @@ class Campaign:
         try:
             judgement = await row.run()
         except (Latched, GuardianGone) as fault:
-            judgement = Judgement("unsafe", {}, (str(fault),))
+            judgement = Judgement("unsafe" if row.rig.armed else "error", {}, (str(fault),))
         except Blocked as error:
             judgement = Judgement("blocked", {}, (str(error),))
         except UnitError as error:
             self.ended = str(error)
-            judgement = Judgement("blocked", {}, (str(error),))
+            judgement = Judgement("error" if row.rig.armed else "blocked", {}, (str(error),))
         except HilError as error:
             judgement = Judgement("error", {}, (str(error),))
         except asyncio.CancelledError:
@@ -186,8 +188,10 @@ class Campaign:
             self.persistent_writes += guard.persistent_writes
         if safe is None:
             return judgement
+        if not judgement.observed:
+            observed |= rig.seen()
         observed |= {"safety": safe.as_json(), "changes": rig.changes, "writes": rig.writes}
-        if safe.stops and (self._worst is None or safe.after_s > self._worst.after_s):
+        if self._worst is None or (not safe.safe, safe.after_s) > (not self._worst.safe, self._worst.after_s):
             self._worst = safe
         verdict, problems = judgement.verdict, judgement.problems
         if rig.gate.refusals:
@@ -223,7 +227,7 @@ class Campaign:
         record, why = self._probed
         serial, caps = found.serial, arrival.capabilities
         if (
-            never := left_alone(self.permission, serial, caps, record) or in_parts(self.config, record)
+            never := left_alone(self.permission, serial, caps, record, why) or in_parts(self.config, record)
         ) is not None:
             raise NotArmed(never)
         if worker == "volatile" and (repeats := may_repeat(record, why)) is not None:

@@ -89,7 +89,7 @@ def run(
     with stopping(BENCH_NOTE if asked.settings.is_bench else "") as stop:
         running = Run(asked, out, suite_name, stop, say=say)
         found = _run_plan(asked, running, console, as_json=as_json)
-    raise typer.Exit(_exit(found))
+    raise typer.Exit(_exit(found, whole=running.unwritten is None))
 
 
 def _run_plan(asked: Plan, running: Run, console: Console, *, as_json: bool) -> dict[str, int]:
@@ -126,8 +126,9 @@ def _run_rows(asked: Plan, running: Run, console: Console) -> None:
         running.rows(asked.rows, started, done)
 
 
-def _exit(found: dict[str, int]) -> int:
-    codes = {OK}
+def _exit(found: dict[str, int], *, whole: bool) -> int:
+    """``whole``: the evidence could be written."""
+    codes = {OK if whole else FAULT}
     if found["unsafe"]:
         codes.add(UNSAFE)
     if found["aborted"]:

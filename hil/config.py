@@ -59,6 +59,7 @@ __all__ = [
     "TargetSection",
     "load",
     "shipped_names",
+    "unit_document",
     "unit_target",
     "zoned",
 ]
@@ -291,8 +292,11 @@ class Config(Section):
         return link_problem(self.link) or pulse_problem(self.pulse, self.envelope)
 
 
-def unit_target(config: Config) -> AnyTarget:
-    """How the unit of a bench itself is reached, with nothing in between. Raises :class:`ConfigError`."""
+def unit_document(config: Config) -> dict[str, Any]:
+    """As :func:`unit_target`, unchecked: a rehearsal reaches a stand-in, and needs none of the unit's files.
+
+    Raises :class:`ConfigError` for a config without a unit.
+    """
     if not config.is_bench:
         raise ConfigError(
             f'target.kind = "{config.target.kind}": has no unit of its own; a run makes its device:'
@@ -308,8 +312,13 @@ def unit_target(config: Config) -> AnyTarget:
         document |= {"flight_time_s": config.flight_time_s, "settle_s": config.settle_s}
     else:
         document["profile"] = named.profile
+    return document
+
+
+def unit_target(config: Config) -> AnyTarget:
+    """How the unit of a bench itself is reached, with nothing in between. Raises :class:`ConfigError`."""
     try:
-        return TARGET.validate_python(document)
+        return TARGET.validate_python(unit_document(config))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         message = problem["msg"].removeprefix("Value error, ")

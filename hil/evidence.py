@@ -83,6 +83,11 @@ class RunFolder:
         )
         self._capture.frame(row, frame, wall_s)
 
+    def flush(self) -> None:
+        """Whatever was written is with the system, and survives this process."""
+        for file in (self._events, self._diagnostics, self._wire):
+            file.flush()
+
     def diagnose(self, what: str, **fields: Any) -> None:
         """Something that differs from run to run."""
         self._diagnostics.write(json.dumps({"what": what, **fields}) + "\n")
@@ -113,27 +118,39 @@ class RunFolder:
 class RowBooks:
     """What one row has to write, kept until its turn: rows may run side by side, and their events do not mix."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
+    def __init__(self, folder: RunFolder, *, through: bool = False) -> None:
+        """``through``: nothing is kept, for rows that run alone, on a unit where every frame counts."""
+        self._folder, self._through = folder, through
         self._kept: list[Callable[[], None]] = []
+        self.lost: OSError | None = None
+        """Why something could not be written; what a row does never depends on it."""
 
     def event(self, at_s: float, what: str, **fields: Any) -> None:
         """As :meth:`RunFolder.event`."""
-        self._kept.append(partial(self._folder.event, at_s, what, **fields))
+        self._keep(partial(self._folder.event, at_s, what, **fields))
 
     def frame(self, row: str, frame: Frame, wall_s: float) -> None:
         """As :meth:`RunFolder.frame`."""
-        self._kept.append(partial(self._folder.frame, row, frame, wall_s))
+        self._keep(partial(self._folder.frame, row, frame, wall_s))
 
     def diagnose(self, what: str, **fields: Any) -> None:
         """As :meth:`RunFolder.diagnose`."""
-        self._kept.append(partial(self._folder.diagnose, what, **fields))
+        self._keep(partial(self._folder.diagnose, what, **fields))
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        self._kept.append(write)
+        if self._through:
+            try:
+                self.write()
+                self._folder.flush()
+            except OSError as error:
+                self.lost = self.lost or error
 
     def write(self) -> None:
         """It is this row's turn."""
-        for write in self._kept:
+        kept, self._kept = self._kept, []
+        for write in kept:
             write()
-        self._kept.clear()
 
 
 def copy_ledger(source: Path, target: Path) -> None:

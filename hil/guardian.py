@@ -21,7 +21,8 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,9 +33,10 @@ from hil.clock import ClockGone, HeirClock, open_clock
 from hil.envelope import TIMER_MARGIN, Envelope, breach
 from hil.exits import OK, UNSAFE
 from hil.restore import Change, restore
+from hil.runnerline import DEAD_S_MAX, HUNG_S, RunnerGone, RunnerLine
 from hil.safetystop import Safe, SafetyStop
 from ledger.control import CONTROL_POINTS
-from ledger.errors import HilError, UnitError
+from ledger.errors import HilError, WrongUnit, one_line
 from ledger.model import SAMPLE, Capabilities, Pulse, Sample
 from ledger.ports import Actuator, Clock
 from ledger.reconcile import Freshness, freshness
@@ -42,23 +44,17 @@ from ledger.reconcile import Freshness, freshness
 CONTROL: Final = 3
 RUNNER: Final = 4
 TERMINAL: Final = 5
-MESSAGE_BYTES_MAX: Final = 1 << 17
 
 POLL_S: Final = 5.0
 """Between two looks at the unit."""
 LOST_S: Final = 15.0
 """Telemetry older than this is lost: three looks in vain."""
-HUNG_S: Final = 5.0
-"""Real seconds within which a runner that is alive says so."""
-DEAD_S_MAX: Final = 10.0
-"""Real seconds within which the kernel has ended a process that was killed."""
+
+IDENTIFY_S: Final = 30.0
+"""How often it is read anew who answers."""
 
 CAPABILITIES: Final[TypeAdapter[Capabilities]] = TypeAdapter(Capabilities)
 PULSES: Final[TypeAdapter[tuple[Pulse, ...]]] = TypeAdapter(tuple[Pulse, ...])
-
-
-class RunnerGone(Exception):
-    """The runner is dead: from here on the guardian acts by itself."""
 
 
 class Guardian:
@@ -66,7 +62,7 @@ class Guardian:
 
     def __init__(self, settings: dict[str, Any], control: socket.socket, runner: int) -> None:
         self._settings = settings
-        self._control, self._runner = control, runner
+        self._runner = RunnerLine(control, runner, self._handle)
         self._clock: Clock = open_clock(settings["clock"], heir=True)
         self._actuator: Actuator = open_actuator(TARGET.validate_python(settings["through"]), self._clock)
         self._envelope = Envelope(**settings["envelope"])
@@ -86,11 +82,14 @@ class Guardian:
         self._started_s: float | None = None
         """When a command was last sent."""
         self._default_s: float | None = None
+        self._armed = self._over = self._unparked = self._is_safe = False
+        """Whether the unit may be written to; whether what was started was seen to be over, when nothing of it could be
+        on its way any more; whether values may stand in its registers that nothing must be started from; whether it
+        was made safe after a fault."""
+        self._identified_s = self._clock.mono_s()
         self._alone_since_s: float | None = None
         """Since when a runner that hung was of no use."""
-        self._answered = False
-        """Whether the runner has said that it is alive, when it was last asked."""
-        self._latched = False
+        self._latched, self._why, self._since_s = False, "", 0.0
         self._ended = False
         self._journal = Path(settings["journal"]).open("a", encoding="utf-8")  # noqa: SIM115 (until the end)
 
@@ -99,12 +98,21 @@ class Guardian:
     def run(self) -> int:
         """Until told to end, or until the unit is safe after the runner's death; the exit code."""
         try:
-            if not self._arrive():
+            if "first" in self._settings:
+                self._take_over()
+            elif not self._arrive():
                 return OK
             self._watch()
             return OK
         except (RunnerGone, ClockGone, ConnectionError):
             return self._alone()
+
+    def _take_over(self) -> None:
+        """In the place of a guardian that died: nothing is looked at before a stop, if that is what is wanted."""
+        self._first = self._last = SAMPLE.validate_python(self._settings["first"])
+        self._armed, self._started_s = True, self._settings["started_s"]
+        self._note("took over", started_s=self._started_s)
+        self._runner.say({"op": "took over", "id": 0})
 
     def _arrive(self) -> bool:
         """Who is there, and in what state; the runner decides what comes of it."""
@@ -115,10 +123,13 @@ class Guardian:
             if period_s is not None:
                 self._clock.sleep_until(self._clock.mono_s() + 2 * period_s)
             sample = self._actuator.read()
-        except ClockGone:
+            points = CONTROL_POINTS.dump_python(self._actuator.control_points(), mode="json")
+        except (ClockGone, RunnerGone):
             raise
-        except HilError as error:
-            self._say({"op": "cannot", "id": 0, "kind": type(error).__name__, "message": str(error)})
+        except Exception as error:
+            known = isinstance(error, HilError)
+            said = str(error) if known else f"the adapter raised {one_line(repr(error))}; nothing was written"
+            self._runner.say({"op": "cannot", "id": 0, "kind": type(error).__name__, "message": said})
             return False
         caps = self._actuator.capabilities
         self._first = self._last = sample
@@ -126,13 +137,13 @@ class Guardian:
         self._default_s = self._clock.mono_s() if sample.enabled is False else None
         self._note("arrived", serial=identity.serial, enabled=sample.enabled)
         fresh = freshness(sample, earlier, LOST_S, caps)
-        self._say(
+        self._runner.say(
             {
                 "op": "ready",
                 "id": 0,
                 "sample": SAMPLE.dump_python(sample, mode="json"),
                 "capabilities": CAPABILITIES.dump_python(caps, mode="json"),
-                "points": CONTROL_POINTS.dump_python(self._actuator.control_points(), mode="json"),
+                "points": points,
                 "fresh": fresh is Freshness.FRESH,
             }
         )
@@ -142,8 +153,7 @@ class Guardian:
         """Look at the unit, and do what the runner says."""
         due_s = self._clock.mono_s() + POLL_S
         while not self._ended:
-            for message, descriptors in self._heard():
-                self._handle(message, descriptors)
+            self._runner.hear()
             if self._clock.mono_s() >= due_s and not self._ended:
                 self._look()
                 due_s = self._clock.mono_s() + POLL_S
@@ -155,73 +165,41 @@ class Guardian:
         if isinstance(self._clock, HeirClock):
             self._clock.nap_until(until_s)
         else:
-            left_s = max(0.0, until_s - self._clock.mono_s())
-            select.select([self._control.fileno(), self._runner], [], [], left_s)
+            self._runner.wait(until_s - self._clock.mono_s())
 
     # -- the runner ------------------------------------------------------------------------------------
 
-    def _heard(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """What the runner has said. Raises :class:`RunnerGone`."""
-        found: list[tuple[dict[str, Any], list[int]]] = []
-        while True:
-            self._go_on()
-            if not select.select([self._control.fileno()], [], [], 0)[0]:
-                return found
-            raw, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, 4)
-            if not raw:
-                raise RunnerGone
-            found.append((json.loads(raw), list(descriptors)))
-
-    def _go_on(self) -> None:
-        """Raises :class:`RunnerGone` once the kernel says that the runner is dead."""
-        if select.select([self._runner], [], [], 0)[0]:
-            raise RunnerGone
-
-    def _be_sure_of_the_runner(self) -> None:
-        """A runner that hangs holds the unit's session, and nothing gets through its tap: then it is ended.
-
-        Raises :class:`RunnerGone`.
-        """
-        self._answered = False
-        self._say({"op": "ping"})
-        deadline_s = time.monotonic() + HUNG_S
-        while not self._answered:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                self._note("runner hangs")
-                self._alone_since_s = self._fresh_s
-                signal.pidfd_send_signal(self._runner, signal.SIGKILL)
-                raise RunnerGone
-            select.select([self._control.fileno(), self._runner], [], [], left_s)
-            for message, descriptors in self._heard():
-                self._handle(message, descriptors)
-
-    def _say(self, message: dict[str, Any]) -> None:
-        self._control.send(json.dumps(message).encode())
+    def _hangs(self) -> None:
+        self._note("runner hangs")
+        self._alone_since_s = self._fresh_s
 
     def _handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         match message["op"]:
             case "worker":
                 self._workers[message["name"]] = descriptors[0]
             case "keep":
-                pass  # a descriptor of ours from now on, until we end
+                self._armed = True  # and the lock is a descriptor of ours, until we end
             case "ours":
                 self._commands += (Pulse.model_validate(message["command"]),)
             case "started":
-                self._started_s = self._clock.mono_s()
+                self._started_s, self._over = self._clock.mono_s(), False
+            case "unparked":
+                self._unparked = bool(message["maybe"])
+            case "ping":
+                self._runner.say({"op": "pong"})
             case "pong":
-                self._answered = True
+                self._runner.answered()
             case "expect silence":
                 self._silent_until_s = self._clock.mono_s() + float(message["seconds"])
             case "worker gone":
                 os.close(self._workers.pop(message["name"]))
             case "look":
                 self._look()
-                self._say({**self._seen(), "id": message["id"]})
+                self._runner.say({**self._seen(), "id": message["id"]})
             case "make safe":
                 safe, changes = self._make_safe(message["why"], message["since_s"])
                 answer = {**safe.as_json(), "changes": [c.as_json() for c in changes]}
-                self._say({"op": "safe", "id": message["id"], **answer})
+                self._runner.say({"op": "safe", "id": message["id"], **answer})
             case "end":
                 self._ended = True
 
@@ -238,18 +216,31 @@ class Guardian:
     def _look(self) -> None:
         """One look at the unit; a broken limit, or telemetry that is lost, latches."""
         if self._latched:
+            if not self._is_safe:
+                self._make_it_safe(self._why, self._since_s)  # again, for as long as it takes
             return
         now_s = self._clock.mono_s()
         try:
+            if now_s - self._identified_s >= IDENTIFY_S:
+                self._actuator.close()  # who answers is read anew: behind a gateway a unit can be swapped in a session
+                self._identified_s = now_s
             sample = self._actuator.read()
         except ClockGone:
             raise
-        except UnitError as error:
-            self._note("no answer", error=str(error))
+        except WrongUnit as error:
+            self._note("wrong unit", error=str(error))
+            if self._armed:
+                self._latch(str(error))
+            return
+        except Exception as error:
+            self._note(
+                "no answer", error=one_line(str(error) if isinstance(error, HilError) else repr(error))
+            )
             if self._unseen_s(now_s) >= LOST_S:
-                self._be_sure_of_the_runner()
+                self._runner.must_answer(self._hangs)
                 self._latch(f"telemetry is lost since {now_s - self._fresh_s:.0f} s: {error}")
             return
+        self._runner.absorb()
         earlier, self._last = self._last, sample
         self._track(sample)
         if freshness(sample, earlier, LOST_S, self._actuator.capabilities) is Freshness.FRESH:
@@ -265,8 +256,13 @@ class Guardian:
 
     def _judge(self, sample: Sample, now_s: float, earlier: Sample | None) -> None:
         """Hold a look to the unit's identity, to the end of what was sent, and to the envelope."""
+        if not self._armed:
+            return
         if sample.identity.serial != self._settings["serial"]:
             self._latch(f"serial number {sample.identity.serial} answers, and another unit was armed")
+            return
+        if sample.enabled and not self._ours:
+            self._latch("somebody else commands the unit: what is in force was not started here")
             return
         overdue = self._overdue(now_s)
         if overdue is not None:
@@ -300,12 +296,20 @@ class Guardian:
     def _track(self, sample: Sample) -> None:
         """Since when something is in force, or nothing."""
         now_s = self._clock.mono_s()
+        flight_s = self._actuator.capabilities.flight_time_s
         if sample.enabled is False:
+            if self._started_s is not None and sample.at_mono_s >= self._started_s + flight_s:
+                self._over = True
             self._in_force_s = None
             self._default_s = now_s if self._default_s is None else self._default_s
         else:
             self._default_s = None
             self._in_force_s = now_s if self._in_force_s is None else self._in_force_s
+
+    @property
+    def _ours(self) -> bool:
+        """Whether what is in force was started here: by what was sent, not by what registers show."""
+        return self._started_s is not None and not self._over
 
     def _before(self, sample: Sample) -> Sample | None:
         """A look that lies far enough back to tell a ramp by; between two quick looks every step is steep."""
@@ -328,12 +332,18 @@ class Guardian:
 
     def _latch(self, why: str, since_s: float | None = None) -> None:
         """A fault, since ``since_s`` at the latest: end the workers, make the unit safe, and tell the runner."""
-        self._latched = True
+        self._latched, self._why = True, why
+        self._since_s = self._fresh_s if since_s is None else since_s
         self._note("latched", why=why)
-        self._say({"op": "latching", "why": why})
+        self._runner.say({"op": "latching", "why": why})
         self._kill_workers()
-        safe, changes = self._make_safe(why, self._fresh_s if since_s is None else since_s)
-        self._say(
+        self._make_it_safe(why, self._since_s)
+
+    def _make_it_safe(self, why: str, since_s: float) -> None:
+        """After a fault, and tell the runner what came of it."""
+        safe, changes = self._make_safe(why, since_s)
+        self._is_safe = safe.safe
+        self._runner.say(
             {"op": "latched", "cause": why, **safe.as_json(), "changes": [c.as_json() for c in changes]}
         )
 
@@ -341,7 +351,11 @@ class Guardian:
 
     def _make_safe(self, why: str, since_s: float) -> tuple[Safe, list[Change]]:
         """Through the tap, while the runner lives."""
-        return self._stop_unit(self._actuator, why, since_s, self._go_on)
+        return self._stop_unit(self._actuator, why, since_s, self._keep_on)
+
+    def _keep_on(self) -> None:
+        """Between two tries: raises :class:`RunnerGone` if the runner is dead, or hangs and is in the way."""
+        self._runner.must_answer(self._hangs, HUNG_S)
 
     def _stop_unit(
         self, actuator: Actuator, why: str, since_s: float, go_on: Any
@@ -354,15 +368,43 @@ class Guardian:
             self._commands,
             self._first,
             self._note,
+            ours=self._ours,
+            park=self._unparked,
             try_s=float(self._settings["try_s"]),
             go_on=go_on,
         )
         safe = stop.run(since_s, self._clock.mono_s())
         changes: list[Change] = []
+        if safe.safe and self._started_s is not None:
+            safe = self._still_the_same(actuator, safe)
         if safe.safe and self._first is not None and stop.last is not None:
-            changes = restore(actuator, self._first, stop.last, self._commands, self._note)
+            try:
+                changes = restore(actuator, self._first, stop.last, self._commands, self._note)
+            except (ClockGone, RunnerGone):
+                raise
+            except Exception as error:
+                self._note("not restored", error=one_line(repr(error)))
         self._note("safe" if safe.safe else "unsafe", **safe.as_json())
         return safe, changes
+
+    def _still_the_same(self, actuator: Actuator, safe: Safe) -> Safe:
+        """Who answers is read anew: behind a gateway a unit can be swapped while its session goes on."""
+        try:
+            actuator.close()
+            found = actuator.identify().serial
+        except ClockGone:
+            raise
+        except WrongUnit as error:
+            return replace(
+                safe, safe=False, why=f"{error}; what was sent may have gone there: look at both units"
+            )
+        except Exception as error:
+            self._note("not identified again", error=one_line(repr(error)))
+            return safe
+        if found != self._settings["serial"]:
+            why = f"serial number {found} answers now; what was sent may have gone there: look at both units"
+            return replace(safe, safe=False, why=why)
+        return safe
 
     def _kill_workers(self) -> None:
         """By pidfd, so that nobody else is hit; returns when the kernel says that they are dead."""
@@ -379,26 +421,37 @@ class Guardian:
         """The runner is dead."""
         died_s = self._clock.mono_s() if self._alone_since_s is None else self._alone_since_s
         self._note("runner gone")
-        select.select([self._runner], [], [], DEAD_S_MAX)
+        self._runner.end(DEAD_S_MAX)
         self._kill_workers()
         if isinstance(self._clock, HeirClock):
             self._clock.inherit()
-        with suppress(HilError):
+        with suppress(Exception):
             self._actuator.close()  # the tap is gone, and with it the unit's one session
-        direct = open_actuator(TARGET.validate_python(self._settings["direct"]), self._clock)
-        try:
-            safe, _ = self._stop_unit(direct, "the runner is dead", died_s, lambda: None)
-        finally:
-            direct.close()
+        safe = None
+        if self._armed and (self._ours or self._unparked):
+            safe = self._alone_with_the_unit(died_s)
         self._tell(safe)
         for folder in self._settings["remove"]:
             shutil.rmtree(folder, ignore_errors=True)
-        return OK if safe.safe else UNSAFE
+        return OK if safe is None or safe.safe else UNSAFE
 
-    def _tell(self, safe: Safe) -> None:
+    def _alone_with_the_unit(self, died_s: float) -> Safe:
+        """Over a session of our own. Whatever goes wrong is said."""
+        try:
+            with closing(
+                open_actuator(TARGET.validate_python(self._settings["direct"]), self._clock)
+            ) as direct:
+                return self._stop_unit(direct, "the runner is dead", died_s, lambda: None)[0]
+        except Exception as error:
+            self._note("fault", error=repr(error))
+            return Safe(False, f"fault of the kit: {one_line(repr(error))}; go and look at the unit")
+
+    def _tell(self, safe: Safe | None) -> None:
         """To the terminal, where nobody else says anything any more."""
         serial = self._settings["serial"]
-        if safe.safe:
+        if safe is None:
+            text = f"the runner is dead; nothing of it is in force on unit {serial}, and nothing was sent"
+        elif safe.safe:
             text = f"the runner is dead; unit {serial} is safe, {safe.after_s:.1f} s later: {safe.why}"
         else:
             text = f"the runner is dead, and unit {serial} is UNSAFE: {safe.why}"
@@ -415,6 +468,10 @@ class Guardian:
 
 def main(arguments: Sequence[str]) -> int:
     """Guard one unit; the exit code is 3 if it was left unsafe."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # who ends everything at once means the others; we are for what is left
     settings = json.loads(arguments[0])
     control = socket.socket(fileno=CONTROL)
     return Guardian(settings, control, RUNNER).run()

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hil.guardian import CAPABILITIES, MESSAGE_BYTES_MAX
+from hil.clock import REAL
+from hil.guardian import CAPABILITIES
 from hil.launcher import Launcher, Process
 from hil.realtime import RunTime
+from hil.runnerline import MESSAGE_BYTES_MAX
 from hil.safetystop import Safe
 from ledger import errors
 from ledger.control import CONTROL_POINTS, ControlPoints
@@ -25,6 +27,9 @@ TERMINAL: Final = 2
 """The runner's stderr: where the guardian speaks if the runner cannot any more."""
 
 
+PING_S: Final = 5.0
+HUNG_S: Final = 45.0
+"""Real seconds without a word after which a guardian has hung: a unit may take a while to settle, and to answer."""
 LOOK_S_MAX: Final = 60.0
 """Real seconds for one look: a few dozen reads, each of which may wait for its reply, behind a make-safe at most."""
 SAFE_S_MAX: Final = 300.0
@@ -78,8 +83,13 @@ class GuardPost:
         """Counts the questions; how the unit is found is the answer to the first, which is not asked."""
         self._process: Process | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self._heard_s = asyncio.get_running_loop().time()
+        """When it last said anything."""
         self.fault: asyncio.Future[HilError] = asyncio.get_running_loop().create_future()
         """Done once something is wrong: :class:`Latched`, or :class:`GuardianGone`."""
+        self.gone: asyncio.Future[HilError] = asyncio.get_running_loop().create_future()
+        """Done once it is dead: :class:`GuardianGone`."""
         self.latched: Safe | None = None
         """What became of the unit, once a fault has latched."""
         self.changes: list[dict[str, Any]] = []
@@ -89,6 +99,21 @@ class GuardPost:
 
         Raises what :meth:`~ledger.ports.Actuator.identify` raises.
         """
+        answer = await self._launch(settings, kept)
+        if answer["op"] == "cannot":
+            raise _unit_error(answer)
+        return Arrival(
+            SAMPLE.validate_python(answer["sample"]),
+            CAPABILITIES.validate_python(answer["capabilities"]),
+            CONTROL_POINTS.validate_python(answer["points"]),
+            answer["fresh"],
+        )
+
+    async def take_over(self, settings: dict[str, Any], kept: Sequence[int]) -> None:
+        """Start it in the place of one that died: it knows from ``settings`` what that one knew."""
+        await self._launch(settings, kept)
+
+    async def _launch(self, settings: dict[str, Any], kept: Sequence[int]) -> dict[str, Any]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         runner = os.pidfd_open(os.getpid())
         self._safe_s = SAFE_S_MAX + float(settings["try_s"])
@@ -109,15 +134,9 @@ class GuardPost:
         self._control = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._readable)
         self._watching = asyncio.create_task(self._watch(self._process))
-        answer = await self._wait_for_answer()
-        if answer["op"] == "cannot":
-            raise _unit_error(answer)
-        return Arrival(
-            SAMPLE.validate_python(answer["sample"]),
-            CAPABILITIES.validate_python(answer["capabilities"]),
-            CONTROL_POINTS.validate_python(answer["points"]),
-            answer["fresh"],
-        )
+        if document["clock"] == REAL:
+            self._pinging = asyncio.create_task(self._ping())
+        return await self._wait_for_answer(self.gone)
 
     @property
     def process(self) -> Process:
@@ -144,6 +163,10 @@ class GuardPost:
     def started(self) -> None:
         """A command is on its way to the unit."""
         self._tell({"op": "started"})
+
+    def unparked(self, maybe: bool) -> None:
+        """Whether values may stand in the unit's registers that nothing must be started from."""
+        self._tell({"op": "unparked", "maybe": maybe})
 
     def expect_silence(self, seconds: float) -> None:
         """The unit is about to be switched off: for so long it is no fault that it is not seen. 0: it is back."""
@@ -186,24 +209,27 @@ class GuardPost:
             self._asked += 1
             self._answer = asyncio.get_running_loop().create_future()
             self._tell({**message, "id": self._asked})
+            ends = (
+                self.gone if message["op"] == "make safe" else self.fault
+            )  # a fault is no reason not to try again
             try:
                 async with asyncio.timeout(limit_s):
-                    return await self._wait_for_answer()
+                    return await self._wait_for_answer(ends)
             except TimeoutError:
                 self.process.kill()
                 raise GuardianGone(
                     f"the {self.name} did not answer for {limit_s:g} s; nobody watches the unit"
                 ) from None
 
-    async def _wait_for_answer(self) -> dict[str, Any]:
-        """Raises the fault, if that comes first."""
+    async def _wait_for_answer(self, ends: asyncio.Future[HilError]) -> dict[str, Any]:
+        """Raises what ``ends`` it, if that comes first."""
         loop = asyncio.get_running_loop()
         answer = self._answer = self._answer or loop.create_future()
         try:
-            await self._time.wait_for(asyncio.wait({answer, self.fault}, return_when=asyncio.FIRST_COMPLETED))
+            await self._time.wait_for(asyncio.wait({answer, ends}, return_when=asyncio.FIRST_COMPLETED))
             if answer.done():
                 return answer.result()
-            raise self.fault.result()
+            raise ends.result()
         finally:
             self._answer = None
 
@@ -221,12 +247,22 @@ class GuardPost:
                 return
             self._said(json.loads(raw))
 
+    async def _ping(self) -> None:
+        """A guardian that hangs watches nobody: it is ended, and found to be dead."""
+        while True:
+            await asyncio.sleep(PING_S)
+            self._tell({"op": "ping"})
+            if asyncio.get_running_loop().time() - self._heard_s > HUNG_S:
+                self.process.kill()
+                return
+
     def _said(self, message: dict[str, Any]) -> None:
+        self._heard_s = asyncio.get_running_loop().time()
         if message["op"] == "latched":
             self.latched = self._safe(message)
             self._fail(Latched(message["cause"]))
-        elif message["op"] == "latching":
-            pass  # the verdict follows
+        elif message["op"] in ("latching", "pong"):
+            pass  # the verdict follows; it lives
         elif message["op"] == "ping":
             self._tell({"op": "pong"})
         elif message["id"] == self._asked and self._answer is not None and not self._answer.done():
@@ -247,9 +283,14 @@ class GuardPost:
         with suppress(HilError):
             await process.wait()
         self._time.gone(self.name)
-        self._fail(GuardianGone(f"the {self.name} died; nobody watches the unit"))
+        error = GuardianGone(f"the {self.name} died; nobody watches the unit")
+        if not self.gone.done():
+            self.gone.set_result(error)
+        self._fail(error)
 
     async def _close(self) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
         if self._watching is not None:
             await asyncio.gather(self._watching, return_exceptions=True)
         if self._control is not None:

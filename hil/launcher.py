@@ -34,6 +34,8 @@ _ASIDE: Final = 200
 """Descriptors on their way to 3, 4, … are parked from here on, out of each other's way."""
 
 
+POLITE: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What a terminal, a service manager or a CI runner sends to everybody when it wants an end."""
 _GONE: Final = "the launcher is gone, and what it had started was killed; start the run again"
 
 
@@ -226,6 +228,8 @@ def _unknown_end(process: Process) -> None:
 
 def main(descriptor: int) -> None:
     """Fork on request until the rig closes its end, then kill what still runs."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_IGN)  # the rig decides; it ends this process by closing its end
     _preload()
     rig = socket.socket(fileno=descriptor)
     children: dict[int, tuple[int, int, bool]] = {}
@@ -308,6 +312,8 @@ def _report(pidfd: int, children: dict[int, tuple[int, int, bool]], rig: socket.
 
 def _child(request: dict[str, Any], descriptors: list[int]) -> int:
     """Become the process that was asked for."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_DFL)
     if request["outlives"]:
         os.setsid()
     for stream, suffix in ((1, ".out"), (2, ".err")):

@@ -86,7 +86,12 @@ def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
                     f"{option}: {name} has no bench unit (target.kind = {settings.target.kind!r}), and its run makes"
                     " a device of its own; leave it out, or give a bench config"
                 )
-    elif permission.rehearse and settings.no_room is not None:
+    elif not permission.rehearse:
+        try:
+            configs.unit_target(settings)
+        except configs.ConfigError as error:
+            raise configs.ConfigError(f"{name}: {error}") from None
+    elif settings.no_room is not None:
         raise configs.ConfigError(f"{name}: {settings.no_room}")
 
 
@@ -139,6 +144,8 @@ class Run:
         self._folder = _run_folder(out, below, label, self._started)
         settings = plan.settings
         self._campaign = Campaign(settings, self._folder, plan.permission, say) if settings.is_bench else None
+        self.unwritten: str | None = None
+        """Why the run folder is not whole."""
         self.results: list[RowResult] = []
         """In the order of the rows."""
 
@@ -179,12 +186,20 @@ class Run:
         }
         if self._campaign is not None:
             document |= self._campaign.summary()
-        self._folder.finish(document)
+        try:
+            self._folder.finish(document)
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
         return document
 
     def closing_lines(self) -> tuple[str, ...]:
         """What stands below the results: of the bench, and where the evidence lies."""
         bench = self._campaign.closing_lines() if self._campaign is not None else ()
+        if self.unwritten is not None:
+            return (
+                *bench,
+                f"evidence: INCOMPLETE, {self.path} could not be written ({self.unwritten}): make room",
+            )
         return (*bench, f"evidence: {self.path}")
 
 

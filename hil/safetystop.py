@@ -1,6 +1,8 @@
 """Makes a bench unit safe: out of force what was ours, and verified, whoever is dead by then.
 
-A stop is never held back: it needs the serial number on this very connection, and evidence that the effect is ours.
+A stop is never held back: it needs the serial number on this very connection, and evidence that the effect is ours:
+that we started something, and have not seen it over since. What its registers show is no such evidence: units clamp,
+round and convert. "Safe" is the unit's default mode, and a measured power that is back to what it was before.
 It is sent at once, and looked at again when nothing can be on its way any more: a frame that a dead worker left in a
 gateway may arrive after the stop. Every step is tried, whatever the others did, and each is noted. Nothing but the
 end of the clock ends it early: neither a mistake in an adapter nor a disk that takes no notes.
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hil.clock import ClockGone
+from hil.envelope import POWER_LEAST_W, POWER_SHARE
 from ledger.errors import HilError, WrongUnit, one_line
 from ledger.model import Confirmed, NotSent, Pulse, Release, Sample, Step, describe
 from ledger.ports import Actuator, Clock
@@ -58,15 +61,23 @@ class SafetyStop:
         saved: Sample | None,
         note: Note,
         *,
+        ours: bool = True,
+        park: bool = False,
         try_s: float = TRY_S_MIN,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
-        """``commands`` are ours; ``saved`` is the unit as it was before them. ``go_on`` may raise to break off."""
+        """``commands`` are what we may have sent; ``saved`` is the unit as it was before them.
+
+        ``ours``: something of that was started, and not seen over since. ``park``: stop frames are sent even if nothing
+        is in force, since values may stand in the registers that must not be started from. ``go_on`` is called before
+        each round and may raise to break off.
+        """
         self._actuator, self._clock, self._serial = actuator, clock, serial
+        self._ours, self._park = ours, park
         self._commands, self._saved, self._note = commands, saved, note
         self._try_s, self._go_on = max(try_s, TRY_S_MIN), go_on
         self._stops = 0
-        self._seen_in_force = False
+        self._seen_in_force = self._settled = False
         self._problem = "it was not tried yet"
         self.last: Sample | None = None
         """The sample that showed the default mode."""
@@ -116,25 +127,40 @@ class SafetyStop:
         sample = self._look()
         if sample is None:
             return False
-        if self._verified(sample):
+        if not self._park and self._verified(sample):
             return True
-        self._seen_in_force, self._safe_s = True, None
-        if not self._ours(sample):
-            raise _Foreign(
-                f"something else is in force ({_shown(sample)}), and it is not ours to stop; nothing was sent: find"
-                " out who commands the unit"
-            )
-        steps = self._tried("no stop planned", lambda: self._actuator.stop(self._saved or sample, sample))
-        for step in steps or ():
-            self._send(step)
+        if self._default(sample) is not True:
+            self._seen_in_force = True
+            if not self._ours:
+                raise _Foreign(
+                    f"something else is in force ({_shown(sample)}), and it is not ours to stop; nothing was sent: find"
+                    " out who commands the unit"
+                )
+        elif not self._park and self._settles():
+            return False  # off, and its power is still on its way down
+        self._safe_s = None
+        self._send_all(sample)
         for settle_s in (0.0, self._actuator.capabilities.settle_s):  # many units show it at once
             self._clock.sleep_until(self._clock.mono_s() + settle_s)
             after = self._look()
             if after is not None and self._verified(after):
                 return True
-        if after is not None:
-            self._problem = f"still in force after a stop ({_shown(after)})"
         return False
+
+    def _settles(self) -> bool:
+        """Whether a unit that is off may still be on its way to rest; asked once, and waited for."""
+        if self._settled:
+            return False
+        self._settled = True
+        self._clock.sleep_until(self._clock.mono_s() + self._actuator.capabilities.settle_s)
+        return True
+
+    def _send_all(self, sample: Sample) -> None:
+        """Every stop step, whatever becomes of the others."""
+        steps = self._tried("no stop planned", lambda: self._actuator.stop(self._saved or sample, sample))
+        for step in steps or ():
+            self._send(step)
+        self._park = self._park and not steps
 
     def _send(self, step: Step) -> None:
         """One stop frame; whatever comes of it, the next one is tried."""
@@ -175,24 +201,39 @@ class SafetyStop:
             self._note(what, **fields)
 
     def _verified(self, sample: Sample) -> bool:
-        """Whether a sample shows the default mode; then it is kept."""
-        release = Release(id="guardian", device=self._serial, seq=0)
-        evidence = self._tried("not judged", lambda: self._actuator.attribute(sample, release))
-        if evidence is None or evidence.default_mode is not True:
+        """Whether a sample shows the default mode, and no power of ours; then it is kept."""
+        if self._default(sample) is not True:
+            if self._stops:
+                self._problem = f"still in force after a stop ({_shown(sample)})"
+            return False
+        if self._flows(sample):
+            before = None if self._saved is None else self._saved.power_w.value
+            self._problem = (
+                f"its flag says that nothing is in force, and it still moves {_number(sample.power_w.value)} W"
+                f" ({_number(before)} W before)"
+            )
             return False
         self.last = sample
         self._safe_s = self._looked_s if self._safe_s is None else self._safe_s
         return True
 
-    def _ours(self, sample: Sample) -> bool:
-        """Whether what is in force is a command of ours, or what a unit may have made of it: less of it."""
-        for command in self._commands:
-            if self._actuator.attribute(sample, command).read_back is not False:
-                return True
-            shown_w = sample.setpoint_w.value
-            if shown_w is None or 0 <= shown_w / command.power_w <= 1:
-                return True
-        return False
+    def _default(self, sample: Sample) -> bool | None:
+        """Whether the unit says that it is in its default mode."""
+        release = Release(id="guardian", device=self._serial, seq=0)
+        evidence = self._tried("not judged", lambda: self._actuator.attribute(sample, release))
+        return None if evidence is None else evidence.default_mode
+
+    def _flows(self, sample: Sample) -> bool:
+        """Whether more power than before flows our way: a flag can lie, and a contactor can stick."""
+        now_w, before_w = sample.power_w.value, 0.0 if self._saved is None else self._saved.power_w.value
+        if not self._ours or now_w is None or before_w is None:
+            return False
+        more_w = now_w - before_w
+        return any(
+            more_w * command.power_w > 0
+            and abs(more_w) > max(POWER_LEAST_W, POWER_SHARE * abs(command.power_w))
+            for command in self._commands
+        )
 
 
 class _Foreign(Exception):

@@ -80,7 +80,9 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 def stopping(note: str = "") -> Iterator[Stop]:
     """Take the signals over for a block. One that was ignored before, as under nohup, stays ignored."""
     stop = Stop(note)
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    # with something to say there is something to see to: then it is not put aside by Ctrl-Z either
+    numbers = (*SIGNALS, signal.SIGTSTP) if note else SIGNALS
+    before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, stop)

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from hil.benchrow import BenchRow
+from hil.campaign import Permission
 from hil.wiretap import Frame
 from tests.hil.rehearsalkit import bench, run
 
 TRIGGER = 16
+ATTENDED = Permission(rehearse=True, attended=True)
+"""A rehearsal that does not ask a probe first."""
 
 
 @pytest.fixture
@@ -34,6 +37,12 @@ def at_trigger(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[BenchRow]
     return arrange
 
 
+def shoot(row: BenchRow) -> None:
+    """The guardian is gone."""
+    row.rig.post.process.kill()
+    select.select([row.rig.post.process.pidfd], [], [], 10)
+
+
 def unplug(row: BenchRow) -> None:
     """The unit is gone."""
     unit = row.rig._stand_in
@@ -50,7 +59,7 @@ def unplug(row: BenchRow) -> None:
 def test_a_command_beyond_the_envelope(tmp_path: Path) -> None:
     """The gate does not let it through: the unit never sees it, and the run is over."""
     config = bench(envelope={"power_w_max": 900.0})
-    ran = run(config, tmp_path / "run", ("clean", "action_sent"))
+    ran = run(config, tmp_path / "run", ("clean", "action_sent"), permission=ATTENDED)
     assert ran.verdicts == ["unsafe", "blocked"]
     assert any("envelope.power_w_max = 900" in problem for problem in ran.results[0].problems)
     assert ran.writes() == []
@@ -60,7 +69,7 @@ def test_a_command_beyond_the_envelope(tmp_path: Path) -> None:
 def test_a_power_that_rises_faster_than_it_may(tmp_path: Path) -> None:
     """Telemetry breaks the envelope: stopped within one look, and the worker is dead before that."""
     config = bench(envelope={"ramp_w_per_s_max": 100.0})
-    ran = run(config, tmp_path / "run", ("clean", "action_sent"))
+    ran = run(config, tmp_path / "run", ("clean", "action_sent"), permission=ATTENDED)
     assert ran.verdicts == ["unsafe", "blocked"]
     assert "faster than envelope.ramp_w_per_s_max" in ran.results[0].problems[0]
     assert ran.observed("safety")[0]["stops"] == 1
@@ -123,19 +132,32 @@ def test_a_lock_that_is_taken_away(
     assert len(ran.writes()) <= 2, "the trigger, and at most a stop"
 
 
-@pytest.mark.mutation("hil/guardpost.py", 'self._fail(GuardianGone(f"the', 'str(GuardianGone(f"the')
+@pytest.mark.mutation(
+    "hil/guardpost.py",
+    "            self.gone.set_result(error)\n        self._fail(error)\n",
+    "            pass\n",
+)
 def test_a_guardian_that_dies_is_replaced(
     tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
 ) -> None:
     """By another one, which makes the unit safe; nothing more is run."""
-
-    def shoot(row: BenchRow) -> None:
-        row.rig.post.process.kill()
-        select.select([row.rig.post.process.pidfd], [], [], 10)
-
     at_trigger(shoot)
     ran = run(bench(), tmp_path / "run", ("clean", "action_sent"))
     assert ran.verdicts == ["unsafe", "blocked"]
     assert "the guardian died" in ran.results[0].problems[0]
     assert ran.observed("safety")[0]["safe"]
     assert ran.observed("safety")[0]["stops"] == 1
+
+
+@pytest.mark.mutation("hil/benchrig.py", '"started_s": self._started_s}, kept)', '"started_s": None}, kept)')
+def test_a_guardian_that_dies_while_the_battery_is_brought_back(
+    tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]
+) -> None:
+    """Its successor knows of the pulse that charges, and stops it."""
+    at_trigger(shoot)
+    config = bench(device={"stored_wh": 10_026.0}, simulator={"timer": "cosmetic"})
+    ran = run(config, tmp_path / "run", ("clean",), permission=ATTENDED)
+    assert ran.verdicts == ["unsafe"]
+    assert ran.observed("safety")[0]["safe"], ran.results[0].problems
+    assert ran.observed("safety")[0]["stops"] == 1
+    assert "took over" in [note["what"] for note in ran.guardian()]

@@ -10,7 +10,7 @@ from tests.hil.killkit import OPERATOR, RUN_FILES, UNITS, VICTIMS, lose
 
 pytestmark = pytest.mark.slow
 
-FRAMES = {"runner": (1, 60, 111, 112, 150, 230), "guardian": (5, 61, 112, 160), "worker": (97, 111, 112, 140)}
+FRAMES = {"runner": (111, 112, 150, 230), "guardian": (5, 61, 112, 160), "worker": (97, 111, 112, 140)}
 """Before the trigger, at its request and its reply, while the pulse runs, and after it; ``killkit`` tries every one."""
 
 
@@ -38,3 +38,16 @@ def test_ctrl_c_at_any_moment(unit: str, tmp_path: Path) -> None:
         assert ended.files >= RUN_FILES, ended
         assert not ended.in_force, ended
         assert "aborted clean (durable)" in ended.said
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.mutation(
+    "hil/guardian.py", "        if self._armed and (self._ours or self._unparked):\n", "        if True:\n"
+)
+def test_before_anything_was_sent_a_guardian_sends_nothing(tmp_path: Path) -> None:
+    """A runner that dies before the unit was armed, or before it started anything, leaves nothing to stop."""
+    for at_frame in (40, 60, 90):
+        ended = lose("conformant", "runner", at_frame, tmp_path / str(at_frame))
+        assert ended.hit, ended
+        assert ended.after_s is None, "nothing was made safe"
+        assert "nothing of it is in force on unit HIL-0001, and nothing was sent" in ended.said

@@ -23,6 +23,24 @@ from ledger.model import Identity
 from tests.hil.rehearsalkit import bench, run
 
 ARMED = Permission(arm="HIL-0001")
+RUN = """
+import sys
+from pathlib import Path
+from hil import unitlock
+from hil.cli import main
+
+unitlock.FOLDER = Path(sys.argv.pop(1))
+main()
+"""
+"""``hil``, with a folder of its own for locks."""
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs of other tests, or of somebody else, may have a unit of the same name."""
+    folder = tmp_path / "locks"
+    monkeypatch.setattr("hil.unitlock.FOLDER", folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +133,8 @@ def test_a_scenario_on_the_real_clock(port: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.mutation("hil/guardian.py", "                self._be_sure_of_the_runner()\n", "")
-def test_a_runner_that_hangs_is_ended(port: int, tmp_path: Path) -> None:
+@pytest.mark.mutation("hil/guardian.py", "                self._runner.must_answer(self._hangs)\n", "")
+def test_a_runner_that_hangs_is_ended(port: int, tmp_path: Path, locks: Path) -> None:
     """It holds the unit's session: the guardian kills it, and makes the unit safe by itself."""
     text = Path("configs/bench-tcp.toml").read_text(encoding="utf-8")
     for old, new in (
@@ -129,7 +147,8 @@ def test_a_runner_that_hangs_is_ended(port: int, tmp_path: Path) -> None:
         text = text.replace(old, new)
     config, out = tmp_path / "bench.toml", tmp_path / "run"
     config.write_text(text, encoding="utf-8")
-    argv = [sys.executable, "-m", "hil", "run", str(config), "--arm", "HIL-0001", "--scenario", "clean"]
+    hil = [sys.executable, "-c", RUN, str(locks)]
+    argv = [*hil, "run", str(config), "--arm", "HIL-0001", "--scenario", "clean"]
     notes = out / "rows" / "clean.durable" / "guardian.jsonl"
     with subprocess.Popen(
         [*argv, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT

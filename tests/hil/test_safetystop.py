@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -67,7 +68,7 @@ def test_what_is_ours_is_stopped_and_verified() -> None:
         assert not here.in_force
 
 
-@pytest.mark.mutation(FILE, "        if self._verified(sample):\n", "        if False:\n")
+@pytest.mark.mutation(FILE, "        if not self._park and self._verified(sample):\n", "        if False:\n")
 def test_a_unit_at_rest_gets_no_frame() -> None:
     """Where nothing is in force nothing is sent; it is looked at once more when nothing can be on its way."""
     with unit() as here:
@@ -134,13 +135,13 @@ def test_another_unit_gets_no_frame() -> None:
         assert "go and look" in safe.why
 
 
-@pytest.mark.mutation(FILE, "        if not self._ours(sample):\n", "        if False:\n")
-@pytest.mark.parametrize("power_w", [-500.0, 1_001.0])
-def test_a_foreign_set_point_is_left_alone(power_w: float) -> None:
-    """More than ours, or the other way, is somebody else's: nothing is sent, and a person is told what is in force."""
+@pytest.mark.mutation(FILE, "            if not self._ours:\n", "            if False:\n")
+@pytest.mark.parametrize("power_w", [-500.0, 1_000.0])
+def test_what_was_not_started_here_is_left_alone(power_w: float) -> None:
+    """Whatever it looks like, ours to the watt included: nothing is sent, and a person is told what is in force."""
     with unit() as here:
         here.start(pulse(here.clock, power_w))
-        safe = stopped(here)
+        safe = stopped(here, ours=False)
         assert here.watched.sent == []
         assert not safe.safe
         assert f"set-point {power_w:g} W" in safe.why
@@ -148,20 +149,76 @@ def test_a_foreign_set_point_is_left_alone(power_w: float) -> None:
         assert here.in_force
 
 
-@pytest.mark.mutation(FILE, "0 <= shown_w / command.power_w <= 1", "False")
-@pytest.mark.parametrize("shown_w", [700.0, 0.0])
-def test_a_clamped_command_of_ours_is_stopped(shown_w: float) -> None:
-    """A unit that took less than was asked, or shows zero, is stopped like any other."""
+@pytest.mark.parametrize("shown_w", [700, 0, 1_001])
+def test_what_was_started_here_is_stopped(shown_w: int) -> None:
+    """Whatever the unit made of it: units clamp, round and convert."""
     with unit() as here:
         here.start(pulse(here.clock))
-        here.set("WSet", 0, int(shown_w))
+        here.set("WSet", 0, shown_w)
         safe = stopped(here)
         assert (safe.safe, safe.stops) == (True, 1)
         assert not here.in_force
 
 
+def lying(here: Unit, power_w: float, until_s: float = math.inf) -> None:
+    """A unit whose flag says that nothing is in force, and whose power goes on for a while."""
+    really = here.watched.reads
+
+    def read() -> Sample:
+        sample = really()
+        flows_w = power_w if here.clock.mono_s() < until_s else 0.0
+        return replace(sample, enabled=False, power_w=replace(sample.power_w, value=flows_w))
+
+    here.watched.reads = read
+
+
+@pytest.mark.mutation(FILE, "        if self._flows(sample):\n", "        if False:\n")
+@pytest.mark.mutation(FILE, "            more_w * command.power_w > 0\n", "            False\n")
+def test_a_flag_is_not_believed_while_power_flows() -> None:
+    """Off by its flag, and still at 250 W: stop frames are sent all the same, and it is not called safe."""
+    with unit() as here:
+        lying(here, 250.0)
+        safe = stopped(here)
+        assert not safe.safe
+        assert safe.stops > 0
+        assert "its flag says that nothing is in force, and it still moves 250 W (0 W before)" in safe.why
+        assert "switch the unit off by hand" in safe.why
+
+
+@pytest.mark.mutation(FILE, "elif not self._park and self._settles():", "elif False:")
+def test_a_unit_may_take_its_time_to_come_to_rest() -> None:
+    """What is still on its way down when it was switched off is waited for once, without a frame."""
+    with unit(settle_s=20.0) as here:
+        lying(here, 250.0, until_s=here.clock.mono_s() + 20.0)
+        safe = stopped(here)
+        assert (safe.safe, safe.stops) == (True, 0)
+
+
+@pytest.mark.mutation(
+    FILE, "if not self._ours or now_w is None or before_w is None:", "if now_w is None or before_w is None:"
+)
+@pytest.mark.parametrize(("power_w", "how"), [(-250.0, {}), (49.0, {}), (250.0, {"ours": False})])
+def test_power_that_is_not_ours_is_no_reason_to_stop(power_w: float, how: dict[str, bool]) -> None:
+    """The other way, within what meters err by, or when nothing was started here."""
+    with unit() as here:
+        lying(here, power_w)
+        safe = stopped(here, **how)
+        assert (safe.safe, safe.stops) == (True, 0)
+
+
+@pytest.mark.mutation(
+    FILE, "        if not self._park and self._verified(sample):\n", "        if self._verified(sample):\n"
+)
+def test_what_may_stand_in_the_registers_is_parked() -> None:
+    """Where a value may stand that nothing must be started from, stop frames are sent with the flag off, too."""
+    with unit() as here:
+        safe = stopped(here, park=True, ours=False)
+        assert (safe.safe, safe.stops) == (True, 1)
+        assert len(here.watched.sent) == 1
+
+
 @pytest.mark.mutation(FILE, "if self._looked_s >= flown_s:", "if True:")
-@pytest.mark.mutation(FILE, "        self._seen_in_force, self._safe_s = True, None\n", "")
+@pytest.mark.mutation(FILE, "        self._safe_s = None\n        self._send_all", "        self._send_all")
 def test_a_late_frame_is_stopped_again() -> None:
     """A frame that starts the unit anew within its flight time is stopped, too; the time to safe counts to the last."""
     with unit() as here:
