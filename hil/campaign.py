@@ -89,7 +89,8 @@ class Campaign:
                 started(scenario, worker)
                 done(await self._row(scenario, worker, books))
                 if books.lost is not None:
-                    self.ended = f"the evidence of an earlier row could not be written ({books.lost.strerror}); make room"
+                    why = books.lost.strerror
+                    self.ended = f"the evidence of an earlier row could not be written ({why}); make room"
                 if self._aborted:
                     raise asyncio.CancelledError  # swallowed until the unit was safe
         finally:

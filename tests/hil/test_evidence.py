@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import pytest
 
 import hil
 from hil.config import Config
-from hil.evidence import FolderTaken, RunFolder, copy_ledger, source_digest, versions
+from hil.evidence import FolderTaken, RowBooks, RunFolder, copy_ledger, source_digest, versions
 from hil.exits import exit_code
 from hil.row import RowResult
 from hil.runner import Runner
@@ -236,3 +237,40 @@ def test_what_is_not_installed_is_said_to_be(tmp_path: Path, monkeypatch: pytest
     """A package that is not there has no version, and the run is made all the same."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert versions()["pymodbus"] == "not installed"
+
+
+@pytest.mark.mutation("hil/evidence.py", "                self._folder.flush()\n", "")
+@pytest.mark.mutation("hil/evidence.py", "        if self._through:\n", "        if False:\n")
+def test_on_a_bench_evidence_is_written_as_it_happens(tmp_path: Path) -> None:
+    """A runner that is killed leaves what it saw; elsewhere a row's events wait for its turn."""
+    folder = RunFolder(tmp_path / "run")
+    kept, through = RowBooks(folder), RowBooks(folder, through=True)
+    events = tmp_path / "run" / "events.jsonl"
+    kept.event(0.0, "later")
+    assert events.read_text(encoding="utf-8") == ""
+    through.event(1.0, "now")
+    assert json.loads(events.read_text(encoding="utf-8"))["what"] == "now"
+    kept.write()
+    folder.finish({"config_sha256": "", "source_sha256": ""})
+    assert [json.loads(line)["what"] for line in events.read_text(encoding="utf-8").splitlines()] == [
+        "now",
+        "later",
+    ]
+
+
+@pytest.mark.mutation(
+    "hil/evidence.py", "                self.lost = self.lost or error\n", "                raise\n"
+)
+def test_a_full_disk_stops_no_row(tmp_path: Path) -> None:
+    """What cannot be written is said later; the row goes on, and the unit is seen to."""
+
+    class Full(RunFolder):
+        def event(self, at_s: float, what: str, **fields: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = Full(tmp_path / "run")
+    books = RowBooks(folder, through=True)
+    books.event(0.0, "trigger")
+    assert books.lost is not None
+    assert books.lost.errno == errno.ENOSPC
+    folder.finish({"config_sha256": "", "source_sha256": ""})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 
-from hil.stopping import to_the_end
+from hil.stopping import stopping, to_the_end
 
 FILE = "hil/stopping.py"
 
@@ -78,3 +80,18 @@ def test_an_error_of_the_work_is_not_lost_on_a_wish_to_stop() -> None:
         assert isinstance(stopped.value.__cause__, KeyError)
 
     asyncio.run(run())
+
+
+@pytest.mark.mutation(
+    FILE, "    numbers = (*SIGNALS, signal.SIGTSTP) if note else SIGNALS\n", "    numbers = SIGNALS\n"
+)
+@pytest.mark.mutation(FILE, "            if self._note:\n", "            if False:\n")
+def test_on_a_bench_a_run_is_not_put_aside(capfd: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-Z is a wish to stop there: what sleeps makes nothing safe. What happens now is said at once, and once."""
+    with stopping("making it safe") as stop:
+        os.kill(os.getpid(), signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.asked
+    assert capfd.readouterr().err == "making it safe\n"
+    with stopping():
+        assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
