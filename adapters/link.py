@@ -45,6 +45,9 @@ NOT_DONE: Final = frozenset({1, 2, 3, 6})
 NO_TARGET: Final = frozenset({0x0A, 0x0B})
 """Exceptions of a gateway whose unit it cannot reach, or which does not answer it."""
 
+NOT_NOW: Final = frozenset({5, 6})
+"""Exceptions of a unit that is at something else. What it would answer to a read is not known yet."""
+
 HEARD_MAX: Final = 64
 """A late reply comes in a handful of pieces; a line that has spoken this often without a pause is in use."""
 
@@ -108,7 +111,7 @@ class Link:
     def read(self, address: int, count: int) -> tuple[int, ...]:
         """``count`` (1..125) holding registers from ``address``.
 
-        Raises :class:`~ledger.errors.UnitSilent` without a reply, or if a gateway has none, and
+        Raises :class:`~ledger.errors.UnitSilent` without a reply, if a gateway has none, or if the unit is busy, and
         :class:`~ledger.errors.UnitFault` for another exception or a reply that does not fit.
         """
         if not self.connected:
@@ -125,6 +128,11 @@ class Link:
                 raise UnitSilent(
                     f"unit {self._unit} did not answer a read of {count}@{address}: so says the gateway in between"
                     f" (exception {pdu[1]:02X})"
+                )
+            if pdu[1] in NOT_NOW:
+                raise UnitSilent(
+                    f"unit {self._unit} is busy (exception {pdu[1]:02d}): it did not answer a read of"
+                    f" {count}@{address}; let it finish, or end who else asks it"
                 )
             raise UnitFault(
                 f"unit {self._unit} answers a read of {count}@{address} with exception {pdu[1]:02d}"

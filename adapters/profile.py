@@ -217,6 +217,9 @@ class State(_Part):
     """Lifetime counter, Wh."""
     charged: str | None = None
     """Lifetime counter, Wh."""
+    temp: str | None = None
+    """Temperature of the unit or its cabinet, °C. Without it, nothing is begun on a bench unless its config says
+    `envelope.temp_unwatched = true`: then somebody else watches it."""
     heartbeat: str | None = None
     """A counter that runs while the unit does."""
     boot: str | None = None

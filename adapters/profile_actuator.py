@@ -166,6 +166,7 @@ class ProfileActuator(ProfileValues):
             discharged_wh=reading("discharged", "Wh"),
             charged_wh=reading("charged", "Wh"),
             block=block,
+            temp_c=reading("temp", "°C"),
         )
 
     def _charging(self, image: Image) -> bool:
@@ -434,7 +435,9 @@ class ProfileActuator(ProfileValues):
         self._link.close()
 
 
-_READINGS: Final = ("power", "soc", "reserve", "capacity", "setpoint", "remaining", "discharged", "charged")
+_READINGS: Final = (
+    *("power", "soc", "reserve", "capacity", "setpoint", "remaining", "discharged", "charged", "temp"),
+)
 _COUNTS: Final = ("heartbeat", "boot")
 
 

@@ -4,6 +4,9 @@
 
     report = exercise_actuator(lambda: MyActuator(...), clock)
 
+It is for a simulator: nothing holds it to an envelope, no guardian watches, and no lock keeps others away. A unit on
+a bench is reached by ``hil check``, ``hil probe`` and ``hil run``.
+
 The device behind it must be in its default mode, take remote commands, and be allowed to move a little energy:
 one pulse of ``power_w`` for ``duration_s``, and as much back where it can charge. ``AssertionError`` names the
 rule that was broken. A capability that is claimed is tested; one that is not is listed, and nothing is skipped
@@ -18,7 +21,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from ledger.control import ControlPoints, Means, Writable
-from ledger.errors import CommandRefused
+from ledger.errors import CommandRefused, WrongUnit, one_line
 from ledger.model import (
     DURATION_S_MAX,
     Capabilities,
@@ -59,6 +62,8 @@ KNOWN: Final = frozenset(
 """The capabilities that this suite knows. An unknown one is a failure: it would go untested."""
 
 AGE_S_MAX: Final = 10.0
+SIMULATED: Final = "HIL-0001"
+"""The serial number of the simulator, unless it is given another: no real unit has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +83,17 @@ def exercise_actuator(
     power_w: float = 1_000.0,
     duration_s: float = 60.0,
     frames: Callable[[], int] | None = None,
+    serial: str = SIMULATED,
 ) -> Report:
     """Hold an actuator to its contract. Moves energy: a pulse each way, and one that is stopped at once.
 
-    ``frames`` says how many write frames have reached the device: with it, a step is held to be one frame.
+    Raises :class:`~ledger.errors.WrongUnit`, with nothing written, for any unit but that of ``serial``. ``frames``
+    says how many write frames have reached the device: with it, a step is held to be one frame.
     """
     actuator = open_actuator()
     checked: list[str] = []
     try:
-        checked += _identity(actuator)
+        checked += _identity(actuator, serial)
         checked += _reading(actuator, clock)
         for check in (_planning, _listing, _rounding, _refusing):
             checked += check(actuator, clock, power_w, duration_s)
@@ -123,12 +130,18 @@ def _command(
     )
 
 
-def _identity(actuator: Actuator) -> list[str]:
+def _identity(actuator: Actuator, serial: str) -> list[str]:
     unknown = {field.name for field in fields(actuator.capabilities)} - KNOWN
     assert not unknown, f"capabilities that nothing tests: {sorted(unknown)}"
     identity = actuator.identify()
     assert identity.serial, "identify() gives a serial number"
     assert actuator.identify() == identity, "identify() is the same every time"
+    if identity.serial != serial:
+        raise WrongUnit(
+            f"serial = {serial!r}, and the unit that answers says {one_line(repr(identity.serial))}; nothing was"
+            " written: this suite moves energy with nobody watching, and is for a simulator; name that one's serial"
+            " number, and use hil check, hil probe and hil run for a unit on a bench"
+        )
     return ["identity"]
 
 

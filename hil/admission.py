@@ -7,7 +7,7 @@ from typing import Final
 
 from hil.arming import NotArmed, not_armed, wrong_unit
 from hil.config import Config
-from hil.probe_record import ProbeRecord
+from hil.probe_record import ProbeRecord, never_probed
 from ledger.errors import UnitError, WrongUnit
 from ledger.model import Capabilities, Identity
 
@@ -43,19 +43,29 @@ def recognise(config: Config, permission: Permission, found: Identity) -> None:
 
 
 def left_alone(
-    permission: Permission, serial: str, capabilities: Capabilities, record: ProbeRecord | None
+    permission: Permission, serial: str, capabilities: Capabilities, record: ProbeRecord | None, why: str
 ) -> str | None:
-    """Why the unit may not be left alone with a worker that can die; None if it may. What a probe saw counts first."""
+    """Why the unit may not be left alone with a worker that can die; None if it may. What a probe saw counts first.
+
+    Without a record, ``why`` there is none: the profile's claim stands only if there never was one.
+    """
     if permission.attended:
         return None
-    acts = capabilities.reversion if record is None else record.timer.acts
-    if acts is not True:
-        seen = "so its profile says" if record is None else f"so hil probe saw on {record.at:%Y-%m-%d}"
+    stay = "a dead worker would leave it running; nothing was written: stay at the unit and add --attended"
+    if record is not None:
+        if (flaw := record.timer.flaw()) is None:
+            return None
         return (
-            f"unit {serial} has no timer that acts ({seen}): a dead worker would leave it running; nothing was"
-            " written: stay at the unit and add --attended"
+            f"unit {serial} has no timer that acts (so hil probe saw on {record.at:%Y-%m-%d}: {flaw}): {stay}"
         )
-    return None
+    if not never_probed(why):
+        return (
+            f"it is not known whether the timer of unit {serial} acts ({why}); nothing was written: run hil probe"
+            " again, or stay at the unit and add --attended"
+        )
+    if capabilities.reversion:
+        return None
+    return f"unit {serial} has no timer that acts (so its profile says): {stay}"
 
 
 def in_parts(config: Config, record: ProbeRecord | None) -> str | None:
@@ -71,7 +81,7 @@ def in_parts(config: Config, record: ProbeRecord | None) -> str | None:
 
 def may_repeat(record: ProbeRecord | None, why: str) -> str | None:
     """Why a worker that repeats is not let at the unit; None if it is. Without a probe, ``why`` there is none."""
-    if record is not None and record.timer.acts is True:
+    flaw = why if record is None else record.timer.flaw()
+    if flaw is None:
         return None
-    seen = why if record is None else "its timer was seen not to act"
-    return f"a volatile worker strands the battery unless the unit falls back by itself: {seen}; run hil probe first"
+    return f"a volatile worker strands the battery unless the unit falls back by itself: {flaw}; run hil probe first"

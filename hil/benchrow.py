@@ -12,7 +12,7 @@ from typing import Final
 from hil.benchrig import BenchRig
 from hil.config import Config, EnvelopeSection
 from hil.envelope import start_window
-from hil.estimate import APPLIED_MIN, Estimate, estimate
+from hil.estimate import APPLIED_MIN, Estimate, estimate, wearing
 from hil.evidence import RowBooks, RunFolder
 from hil.guardpost import Arrival, Latched
 from hil.launcher import Launcher
@@ -155,8 +155,7 @@ class BenchRow:
 
     def _wears(self, arrival: Arrival) -> int:
         """Frames of a row that may wear out the unit's memory: two workers send the command."""
-        lasting = any(point.persistence != "ram" for point in arrival.points.writable)
-        return APPLIED_MIN * self._config.target.frames if lasting else 0
+        return APPLIED_MIN * wearing(arrival.points, self._config.target.frames)
 
     async def _recharge(self, number: int) -> Sample:
         """One pulse the other way, by a durable worker with books of its own; the unit after it."""

@@ -22,12 +22,12 @@ from hil.arming import NotArmed, describe
 from hil.benchrig import BenchRig
 from hil.benchrow import Admitted, BenchRow, Blocked, Terms
 from hil.config import Config, EnvelopeSection
-from hil.estimate import estimate
+from hil.estimate import estimate, wearing
 from hil.evidence import RowBooks, RunFolder
 from hil.guardpost import Arrival, GuardianGone, Latched
 from hil.launcher import Launcher
 from hil.oracle import Judgement
-from hil.probe_record import ProbeRecord, load
+from hil.probe_record import ProbeRecord, load, never_probed
 from hil.probing import rehearsed_probe
 from hil.rig import missing
 from hil.row import RowResult, expected_json
@@ -247,6 +247,8 @@ class Campaign:
             self.envelope.limits,
             settle_s=caps.settle_s,
             flight_time_s=caps.flight_time_s,
+            wears=wearing(arrival.points, self.config.target.frames),
+            wears_max=PERSISTENT_WRITES_MAX,
         )
         self._say(f"unit: {describe(arrival.sample.identity)}")
         for line in cost.lines():
@@ -254,7 +256,8 @@ class Campaign:
         if cost.problem is not None:
             self._say(f"estimate: PROBLEM: {cost.problem}")
         if record is None:
-            self._say(f"probe: {why}; that its timer acts is only its profile's claim")
+            believed = "; that its timer acts is only its profile's claim" if never_probed(why) else ""
+            self._say(f"probe: {why}{believed}")
 
     async def _rehearse_probe(self) -> None:
         """A rehearsal knows of its stand-in what a probe of one finds out, never what a file says.

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import shlex
+import traceback
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from rich.console import Console
 
+from adapters import plugins
 from adapters.registry import open_actuator
 from adapters.wire import CONNECT_S_MAX
 from hil import probe_record
+from hil.admission import PERSISTENT_WRITES_MAX
 from hil.arming import describe, wrong_unit
 from hil.config import POWER_SHARE_MIN, Config, ConfigError, EnvelopeSection, unit_target
 from hil.envelope import TIMER_MARGIN, TIMER_POLL_S, breach, start_window
-from hil.estimate import estimate
-from hil.exits import OK, UNREACHABLE
+from hil.estimate import estimate, wearing
+from hil.exits import BAD_INPUT, OK, UNREACHABLE
 from hil.guardian import LOST_S, POLL_S
 from hil.probe_record import ProbeRecord
 from hil.reach import place, told_apart
@@ -26,7 +30,7 @@ from hil.rig import missing
 from hil.scenarios import suite
 from hil.scenarios.model import Scenario, Worker
 from ledger.control import ControlPoints
-from ledger.errors import CommandRefused, WrongUnit, one_line
+from ledger.errors import CommandRefused, HilError, WrongUnit, one_line
 from ledger.model import Capabilities, Identity, Pulse, Reading, Sample
 from ledger.ports import Actuator, Clock
 
@@ -37,11 +41,18 @@ LOOKS_TO_STOP: Final = 20
 DAY_S: Final = 86_400.0
 
 
-def check(config: Config, name: str, console: Console, clock: Clock) -> int:
-    """Print what there is and what would happen; the exit code: 0, or 4 if the unit would not let a row start.
+class AdapterFails(HilError):
+    """An adapter's method raised what is no error of ours; ``hil check`` writes nothing, so nothing was written."""
 
-    Raises :class:`~hil.config.ConfigError` for a config without a unit, and
-    :class:`~ledger.errors.UnitError` for a unit that is unreachable, silent, or another one.
+    exit_code = BAD_INPUT
+
+
+def check(config: Config, name: str, console: Console, clock: Clock) -> int:
+    """Print what there is and what would happen; the exit code: 0, or 4 if no row, or not every row, would start.
+
+    Raises :class:`~hil.config.ConfigError` for a config without a unit,
+    :class:`~ledger.errors.UnitError` for a unit that is unreachable, silent, or another one, and
+    :class:`AdapterFails`.
     """
     if not config.is_bench:
         raise ConfigError(
@@ -55,7 +66,7 @@ def check(config: Config, name: str, console: Console, clock: Clock) -> int:
     where = place(config)
     said = _Said(console)
     said.line("config", f"{name}: unit {config.serial} at {where}; nothing is written")
-    with closing(open_actuator(target, clock)) as actuator:
+    with closing(_blamed(config.target.adapter, open_actuator(target, clock))) as actuator:
         with told_apart(where):
             identity = actuator.identify()
         said.line("reach", "connected, and the unit answers")
@@ -67,23 +78,24 @@ def check(config: Config, name: str, console: Console, clock: Clock) -> int:
         _telemetry(said, first, sample)
         said.line("state", _state(sample))
         _pulse(said, config, actuator, sample)
-        _energy(said, config, actuator.capabilities, (first, sample))
+        _energy(said, config, actuator, (first, sample))
         now = datetime.fromtimestamp(clock.wall_s(), UTC)
         record, why = probe_record.load(Path(config.probe.folder), identity, now, rehearsal=False)
-        said.line("probe", f"none: {why}" if record is None else _probed(record))
+        said.line("probe", _unprobed(why) if record is None else _probed(record))
         _arming(said, config, name)
         for sentence in safety_plan(config, actuator, sample, record):
             said.line("safety", sentence)
-    said.line("result", _result(said.problems))
-    return UNREACHABLE if said.problems else OK
+    said.line("result", _result(said))
+    return UNREACHABLE if said.problems or said.cut_short else OK
 
 
 @dataclass
 class _Said:
-    """What was printed, and how much of it keeps a row from starting."""
+    """What was printed, and how much of it keeps a row from starting, or only some rows."""
 
     console: Console
     problems: int = 0
+    cut_short: int = 0
 
     def line(self, topic: str, text: str) -> None:
         self.console.print(f"{topic:9} {text}", highlight=False, soft_wrap=True, markup=False)
@@ -92,11 +104,49 @@ class _Said:
         self.problems += 1
         self.line(topic, f"PROBLEM: {text}")
 
+    def too_much(self, topic: str, text: str) -> None:
+        """Some rows can be run, and not all."""
+        self.cut_short += 1
+        self.line(topic, f"PROBLEM: {text}")
 
-def _result(problems: int) -> str:
-    if not problems:
-        return "a row could start now, once armed"
-    return f"no row would start: {problems} problem{'s' if problems > 1 else ''} above"
+
+def _result(said: _Said) -> str:
+    number = said.problems + said.cut_short
+    above = f"{number} problem{'s' if number > 1 else ''} above"
+    if said.problems:
+        return f"no row would start: {above}"
+    if said.cut_short:
+        return f"a row could start now, once armed, but the run would not reach its end: {above}"
+    return "a row could start now, once armed"
+
+
+class _Blamed:
+    """An actuator of somebody else's: whatever but a :class:`HilError` comes out of it is one line that names it."""
+
+    def __init__(self, name: str, actuator: Actuator) -> None:
+        self._name, self._actuator = name, actuator
+
+    def __getattr__(self, key: str) -> Any:
+        found = self._said(key, lambda: getattr(self._actuator, key))
+        return (lambda *given: self._said(key, lambda: found(*given))) if callable(found) else found
+
+    def _said(self, key: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except HilError:
+            raise
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise AdapterFails(
+                f"adapter = {self._name!r}: its {key} fails: {one_line(f'{type(error).__name__}: {error}')}"
+                f" ({Path(at.filename).name}, line {at.lineno}); nothing was written: mend it there, or name another"
+                " adapter"
+            ) from error
+
+
+def _blamed(name: str, actuator: Actuator) -> Actuator:
+    """The kit's own are not to blame: their faults are the kit's."""
+    return actuator if name in plugins.BUILT_IN else cast("Actuator", _Blamed(name, actuator))
 
 
 # -- who is there ------------------------------------------------------------------------------------------
@@ -209,9 +259,10 @@ def _pulse(said: _Said, config: Config, actuator: Actuator, sample: Sample) -> N
     said.line("pulse", f"{text}, {frames} write frame{'s' if frames > 1 else ''}")
 
 
-def _energy(said: _Said, config: Config, offers: Capabilities, looks: tuple[Sample, Sample]) -> None:
+def _energy(said: _Said, config: Config, actuator: Actuator, looks: tuple[Sample, Sample]) -> None:
     """The restart suite with the durable worker, which is a bench's default, and whether its first row may start."""
     first, sample = looks
+    offers = actuator.capabilities
     limits = _envelope(config).limits
     rows: list[tuple[Scenario, Worker]] = [
         (scenario, "durable") for scenario in suite("restart") if missing(scenario, config) is None
@@ -224,19 +275,23 @@ def _energy(said: _Said, config: Config, offers: Capabilities, looks: tuple[Samp
         limits,
         settle_s=offers.settle_s,
         flight_time_s=offers.flight_time_s,
+        wears=wearing(actuator.control_points(), config.target.frames),
+        wears_max=PERSISTENT_WRITES_MAX,
     )
     for text in found.lines():
         said.line("energy", text)
     if found.problem is not None:
-        said.problem("energy", found.problem)
+        (said.too_much if found.fit else said.problem)("energy", found.problem)
     broken = breach(limits, sample, first, energy_wh=0.0, in_force_s=0.0)
     if broken is not None:
         said.problem("envelope", broken)
     closed = start_window(limits, sample, found.need_wh)
-    if closed is not None:
-        said.problem("start", closed)
-    else:
+    if closed is None:
         said.line("start", "the unit is within the envelope, and in its default mode")
+    elif found.returns and start_window(limits, sample, 0.0) is None:  # only room is lacking, and can be made
+        said.line("start", f"{closed}: the battery is brought back first")
+    else:
+        said.problem("start", closed)
 
 
 def _envelope(config: Config) -> EnvelopeSection:
@@ -244,16 +299,22 @@ def _envelope(config: Config) -> EnvelopeSection:
     return config.envelope
 
 
+def _unprobed(why: str) -> str:
+    """Why there is no record that counts, and what follows."""
+    follows = "" if probe_record.never_probed(why) else "; run hil probe again: until then only --attended"
+    return f"none: {why}{follows}"
+
+
 def _probed(record: ProbeRecord) -> str:
     """A record in a line."""
-    timer = record.timer
+    timer, flaw = record.timer, record.timer.flaw()
     acts = {
         True: f"the timer acts: to {timer.target or 'somewhere'} after {_seconds(timer.after_s)} of"
         f" {timer.asked_s:g} s",
         False: f"the timer did NOT act ({timer.asked_s:g} s asked)",
         None: "the timer was not seen",
     }[timer.acts]
-    return f"{record.at:%Y-%m-%d}: {acts}"
+    return f"{record.at:%Y-%m-%d}: {acts}" + (f"; only --attended: {flaw}" if flaw else "")
 
 
 def _seconds(value: float | None) -> str:
@@ -324,6 +385,8 @@ def _timer(config: Config, offers: Capabilities, record: ProbeRecord | None) -> 
         )
     if not record.timer.acts:
         return f"the unit's own timer does NOT act, as the probe of {record.at:%Y-%m-%d} saw", None
+    if (flaw := record.timer.flaw()) is not None:
+        return f"the unit's own timer is NOT relied on, by the probe of {record.at:%Y-%m-%d}: {flaw}", None
     late = (record.timer.after_s or record.timer.asked_s) / record.timer.asked_s
     return (
         f"the unit's own timer, set with each pulse ({config.pulse.duration_s:g} s), acts, as the probe of"

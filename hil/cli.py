@@ -101,7 +101,7 @@ def _run_plan(asked: Plan, running: Run, console: Console, *, as_json: bool) -> 
         print_patiently(json.dumps(document, indent=1))
     else:
         scenarios = tuple(dict.fromkeys(scenario for scenario, _ in asked.rows))
-        report.summary(console, scenarios, running.results)
+        report.summary(console, scenarios, running.results, bench=asked.settings.is_bench)
         for line in running.closing_lines():
             console.print(line, highlight=False, soft_wrap=True)
     found: dict[str, int] = document["counts"]

@@ -367,7 +367,7 @@ def _read(name: str) -> bytes:
         raise ConfigError(
             f"{name}: cannot be read ({error.strerror or error}); give a readable file"
         ) from None
-    shipped = _shipped()
+    shipped = shipped_folder()
     if path.parent.name in ("", "configs") and (shipped / path.name).is_file():
         content: bytes = (shipped / path.name).read_bytes()
         return content
@@ -377,7 +377,8 @@ def _read(name: str) -> bytes:
     )
 
 
-def _shipped() -> Any:
+def shipped_folder() -> Any:
+    """Where the configs of the kit lie, in the tree or installed."""
     package = resources.files("hil")
     inside = package / "configs"
     return inside if inside.is_dir() else Path(str(package)).parent / "configs"
@@ -385,4 +386,4 @@ def _shipped() -> Any:
 
 def shipped_names() -> list[str]:
     """The configs that ship with the kit."""
-    return sorted(file.name for file in _shipped().iterdir() if file.name.endswith(".toml"))
+    return sorted(file.name for file in shipped_folder().iterdir() if file.name.endswith(".toml"))

@@ -24,6 +24,11 @@ from simulator.tls import OPERATOR, ServerTls, peer_role
 LOOPBACK: Final = "127.0.0.1"
 PTY_BAUDRATE: Final = 921_600
 """A pseudo-terminal has no speed of its own; this one makes the time that is allowed for frames short."""
+CLOSE_S_MAX: Final = 1.0
+"""For the farewell of TLS, which comes back at once if at all, and for what waits to be taken. asyncio's own limit
+is 30 s, during which nobody reaches the unit."""
+TAKEN_S_MAX: Final = 2.0
+"""A frame that the other side has not let in by then is one too many that it does not read; everybody waits for it."""
 _CHUNK: Final = 4096
 
 
@@ -46,10 +51,11 @@ class Frames:
         """``read`` gives bytes, or none at the end; ``line``: after what is no frame, silence begins the next."""
         self._read, self._cut, self._line = read, cut, line
         self._buffer = b""
+        self._ended = False
 
     async def next(self) -> Seen | None:
         """The next frame; None at the end, and on a stream where it is not Modbus any more."""
-        while True:
+        while not self._ended:
             try:
                 adu = self._cut(self._buffer)
             except NotAFrame:
@@ -68,10 +74,15 @@ class Frames:
             if not data:
                 return None
             self._buffer += data
+        return None
 
     def forget(self) -> None:
         """Half a frame is not waited for any longer."""
         self._buffer = b""
+
+    def end(self) -> None:
+        """No frame comes any more, not even one that has been received."""
+        self._ended = True
 
 
 class Side(Protocol):
@@ -82,7 +93,7 @@ class Side(Protocol):
     """Readable when something waits that the tap has not taken."""
 
     async def write(self, data: bytes) -> None:
-        """Send a frame."""
+        """Send a frame. Raises ``OSError`` if the other side is gone, or does not take it."""
 
     async def heard(self) -> bytes:
         """What comes next, frame or not; empty at the end."""
@@ -118,8 +129,15 @@ class StreamSide:
         return None if secured is None else peer_role(secured)
 
     async def write(self, data: bytes) -> None:
+        """After a frame that is not taken the connection is over: it is cut, and gives no more frames."""
         self._writer.write(data)
-        await self._writer.drain()
+        try:
+            async with asyncio.timeout(TAKEN_S_MAX):
+                await self._writer.drain()
+        except TimeoutError:
+            self.frames.end()
+            self._writer.transport.abort()
+            raise ConnectionAbortedError("it does not read what it is sent") from None
 
     async def heard(self) -> bytes:
         try:
@@ -129,8 +147,13 @@ class StreamSide:
 
     async def close(self) -> None:
         self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await asyncio.shield(self._writer.wait_closed())
+        except OSError:
+            pass  # broken, or silent
+        finally:
+            self._writer.transport.abort()
 
 
 class DescriptorSide:

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from hil.config import shipped_folder
 from hil.exits import BAD_INPUT
 from ledger.errors import HilError
 
@@ -19,6 +20,8 @@ TAKEN: Final = frozenset({"ledger", "adapters", "simulator", "hil", "fake", "pro
 
 PROFILE: Final = "simulator_704.toml"
 """The profile that a new one is a copy of: it passes before anything is changed."""
+BENCH: Final = "bench-tcp.toml"
+"""The shipped config that a new adapter's bench config is a copy of: disarmed, and meaning the simulator."""
 
 
 class NewAdapterError(HilError):
@@ -28,7 +31,7 @@ class NewAdapterError(HilError):
 
 
 def create(name: str, parent: Path) -> tuple[Path, ...]:
-    """Write ``parent/name``: adapter, profile, test, pyproject.toml, config, README. The files.
+    """Write ``parent/name``: adapter, profile, test, pyproject.toml, configs, README. The files.
 
     Raises :class:`NewAdapterError` for a name that cannot be one, and for a folder that has something in it.
     """
@@ -90,4 +93,18 @@ def _files(name: str) -> dict[str, str]:
     found[f"{name}.toml"] = (
         profile + "\n[options]                       # for the adapter alone\nleast_power_w = 100.0\n"
     )
+    found["bench.toml"] = _bench(name)
     return found
+
+
+def _bench(name: str) -> str:
+    """The shipped bench config with this adapter in its ``[target]``; where values are kept, its profile says."""
+    text: str = (shipped_folder() / BENCH).read_text(encoding="utf-8")
+    before, rest = text.replace(BENCH, "bench.toml").split("\n[target]\n")
+    _, after = rest.split("\n[identity]", 1)
+    target = (
+        'kind = "bench"\n'
+        f'adapter = "./{name}.py:{class_name(name)}"       # once it is installed, "{name}" will do\n'
+        f'profile = "{name}.toml"         # where values are kept, flight and settling times are said there\n'
+    )
+    return f"{before}\n[target]\n{target}\n[identity]{after}"

@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from hil.envelope import TIMER_MARGIN, TIMER_POLL_S
 from hil.exits import BAD_INPUT
 from ledger.errors import HilError, one_line
 from ledger.model import Identity, first_problem
@@ -29,6 +30,9 @@ CLOCK_SLACK: Final = timedelta(minutes=5)
 RECORD_BYTES_MAX: Final = 1 << 16
 """A record has a thousand bytes."""
 NAME_LENGTH_MAX: Final = 64
+DEFAULT_MODE: Final = "default_mode"
+"""The one target of a timer that ends a set-point: the unit does what it does by itself."""
+_NEVER_PROBED: Final = "never probed: "
 
 
 class ProbeNotKept(HilError):
@@ -52,6 +56,25 @@ class TimerFound(_Part):
     """What it fell back to, such as ``default_mode``."""
     after_s: float | None = Field(ge=0)
     """From the write."""
+
+    def flaw(self) -> str | None:
+        """Why a set-point cannot be left to this timer; None if it can: it ends one, wholly and in time."""
+        if self.acts is None:
+            return "its timer was not seen to act"
+        if not self.acts:
+            return "its timer was seen not to act"
+        if self.target != DEFAULT_MODE:
+            target = one_line(self.target or "nobody knows what")
+            return f"its timer was seen to act, to {target}, not to {DEFAULT_MODE}"
+        if self.after_s is None:
+            return "its timer was seen to act, after nobody knows how long"
+        late_s = TIMER_MARGIN * self.asked_s + TIMER_POLL_S
+        if self.after_s > late_s:
+            return (
+                f"its timer was seen to act too late: {self.asked_s:g} s asked, {late_s:g} s allowed, and it took"
+                f" {self.after_s:g} s"
+            )
+        return None
 
 
 class ProbeRecord(_Part):
@@ -135,22 +158,31 @@ def _replace(path: Path, text: str) -> None:
 def load(folder: Path, identity: Identity, now: datetime, rehearsal: bool) -> tuple[ProbeRecord | None, str]:
     """(the record that counts for this unit, "") or (None, why there is none). ``now`` has a zone.
 
-    ``rehearsal``: for a stand-in. Nothing is raised for a file that cannot be used: it is as good as none.
+    ``rehearsal``: for a stand-in. Nothing is raised for a file that cannot be used. It is not as good as none, though:
+    see :func:`never_probed`.
     """
     path = record_path(folder, identity.serial, rehearsal=rehearsal)
     try:
-        if not path.exists():
-            return None, f"never probed: there is no {path}"
+        if not path.exists() and not path.is_symlink():
+            return None, f"{_NEVER_PROBED}there is no {path}"
         if path.stat().st_size > RECORD_BYTES_MAX:
-            return None, f"{path} is unreadable: longer than a record can be"
+            return None, f"the record {path} is unreadable: longer than a record can be"
         record = ProbeRecord.model_validate_json(path.read_bytes())
     except OSError as error:
-        return None, f"{path} is unreadable: {error.strerror or error}"
+        return None, f"the record {path} is unreadable: {error.strerror or error}"
     except ValidationError as error:
         key, _, problem = first_problem(error)
-        return None, f"{path} is unreadable: {key}: {one_line(problem)}"
+        return None, f"the record {path} is unreadable: {key}: {one_line(problem)}"
     unfit = _unfit(record, identity, now, rehearsal)
-    return (record, "") if unfit is None else (None, f"{path} {unfit}")
+    return (record, "") if unfit is None else (None, f"the record {path} {unfit}")
+
+
+def never_probed(why: str) -> bool:
+    """Whether :func:`load` found no file at all, by what it says. Only then there is nothing against a profile's claim.
+
+    What was seen once, and cannot be read or does not count any more, may have been a timer that does not act.
+    """
+    return why.startswith(_NEVER_PROBED)
 
 
 def _unfit(record: ProbeRecord, identity: Identity, now: datetime, rehearsal: bool) -> str | None:

@@ -44,8 +44,7 @@ def _counter_words(record: ProbeRecord) -> str:
 
 
 def _meaning(record: ProbeRecord) -> str:
-    if record.timer.acts is True:
+    flaw = record.timer.flaw()
+    if flaw is None:
         return "unattended allowed, volatile workers allowed: the unit ends a set-point by itself"
-    return (
-        "unattended refused (--attended is needed), volatile workers blocked: the timer was not seen to act"
-    )
+    return f"unattended refused (--attended is needed), volatile workers blocked: {flaw}"

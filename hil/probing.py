@@ -238,6 +238,7 @@ class Probing:
                         self.rig.post.expect_silence(0.0)
                     case parking:
                         self._unparked = parking == "unparked"
+                        self.rig.post.unparked(self._unparked)
                 await loop.sock_sendall(prober, b"{}")
 
     async def _switch(self) -> None:
@@ -283,6 +284,7 @@ class Probing:
             async with asyncio.timeout(PARK_S_MAX):
                 if await self._prober(PARKER, orders) == OK:
                     self._unparked = False
+                    self.rig.post.unparked(False)
         await self._end_prober()
 
     def _refuse_unsafe(self) -> None:
@@ -325,6 +327,7 @@ def probe(
 ) -> int:
     """Probe a bench's unit, keep what was found, and print it; the exit code. Raises :class:`HilError`."""
     _refuse(config, name, permission, power_cycle=power_cycle)
+    _refuse_to_lose(Path(config.probe.folder), name)
 
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -354,9 +357,9 @@ def probe(
             shutil.rmtree(folder, ignore_errors=True)
     if not records:
         return _stopped(rig, say)
-    path = save(Path(config.probe.folder), records[0])
-    for line in (*lines(records[0]), f"kept in {path}"):
+    for line in lines(records[0]):  # first of all: what cost a unit's movement is not lost with its file
         say(line)
+    say(f"kept in {save(Path(config.probe.folder), records[0])}")
     return OK
 
 
@@ -374,6 +377,19 @@ def _refuse(config: Config, name: str, permission: Permission, *, power_cycle: b
             f'{name}: link.transport = "rtu": with --power-cycle a stand-in on a serial line would come back on another'
             " one; leave it out"
         )
+
+
+def _refuse_to_lose(folder: Path, name: str) -> None:
+    """Raises :class:`~hil.config.ConfigError` if what is found out could not be kept. Leaves nothing behind."""
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: probe.folder = {str(folder)!r}: cannot be written to ({error.strerror or error}); nothing was"
+            " started: give a folder that this user may write to"
+        ) from None
 
 
 def _stopped(rig: BenchRig | None, say: Say) -> int:

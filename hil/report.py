@@ -32,10 +32,14 @@ def counts(results: Iterable[RowResult]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
-def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> Table:
-    """Scenarios down, workers across; variants that came out like their scenario take no line of their own."""
+def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult], *, bench: bool = False) -> Table:
+    """Scenarios down, workers across; variants that came out like their scenario take no line of their own.
+
+    A ``bench`` shows what its unit's counters say it moved, also where no row came so far.
+    """
     by_row = {(result.name, result.worker): result for result in results}
-    energy = "Wh moved" if any("delivered_wh" in result.observed for result in results) else "kWh left"
+    bench = bench or any("delivered_wh" in result.observed for result in results)
+    energy = "Wh moved" if bench else "kWh left"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     table.add_column("scenario", no_wrap=True)
     for worker in WORKERS:
@@ -102,9 +106,11 @@ def variants(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> lis
     return lines
 
 
-def summary(console: Console, scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> None:
+def summary(
+    console: Console, scenarios: Sequence[Scenario], results: Sequence[RowResult], *, bench: bool = False
+) -> None:
     """Print the matrix and everything that needs attention."""
-    console.print(matrix(scenarios, results))
+    console.print(matrix(scenarios, results, bench=bench))
     for line in variants(scenarios, results):
         console.print(f"variants {line}", highlight=False)
     for verdict, rows, problem in _attention(results):
@@ -116,14 +122,22 @@ def summary(console: Console, scenarios: Sequence[Scenario], results: Sequence[R
 
 
 def _attention(results: Sequence[RowResult]) -> list[tuple[str, str, str]]:
-    """(verdict, rows, problem) of what did not pass; rows with one problem share a line."""
+    """(verdict, rows, problem) of what did not pass; rows with one problem share a line.
+
+    An aborted row is what was asked for, and says something only where a unit had to be made safe.
+    """
     lines: dict[tuple[str, str], dict[str, list[str]]] = {}
     for result in results:
-        if result.verdict not in ("pass", "aborted"):
+        if result.verdict not in ("pass", "aborted") or _stopped(result):
             for problem in result.problems:
                 rows = lines.setdefault((result.verdict, problem), {})
                 rows.setdefault(result.name, []).append(result.worker)
     return [(verdict, _rows(rows), problem) for (verdict, problem), rows in lines.items()]
+
+
+def _stopped(result: RowResult) -> bool:
+    """Whether a row was cut short on a unit that was armed: what became of that is known."""
+    return result.verdict == "aborted" and "safety" in result.observed
 
 
 def _rows(rows: Mapping[str, Sequence[str]]) -> str:

@@ -3,7 +3,8 @@
 A wire whose session with the unit has ended is closed before another frame of it is passed on: behind the next
 session there may be another unit, and whoever was on the wire has to read the serial number again. A write that the
 gate does not let through never reaches the unit; it is answered with exception 03, which says so. Nor does anything
-that is addressed to another unit on the same line. What is no read is a write, whatever its function is said to do.
+that is addressed to another unit on the same line. What is no read is a write, whatever its function is said to do;
+a read with anything behind it is none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from ledger.errors import UnitUnreachable
 
 READ_FUNCTIONS: Final = frozenset({1, 2, 3, 4})
 """Change nothing. Of any other function, who knows what a vendor has put there."""
+READ_BYTES: Final = 5
+"""Function, address, count. In a longer one there may be a whole write behind it, which some unit may carry out."""
 ILLEGAL_VALUE: Final = 3
 """The exception that a refused write is answered with: the request had no effect."""
 
@@ -153,7 +156,7 @@ class SharedTap(Tap):
             why = f"unit id {request.unit}: only {self._session.unit} is armed; mend who sends it"
             self._gate.refused(link.name, why)
             return why
-        return None if request.pdu[0] in READ_FUNCTIONS else self._gate.admit(link.name, request.pdu)
+        return None if _is_read(request.pdu) else self._gate.admit(link.name, request.pdu)
 
     async def _refuse(self, link: TapLink, number: int, request: Seen, worker: Side) -> None:
         self._note(link, number, request, True, "refused")
@@ -173,6 +176,10 @@ class SharedTap(Tap):
             raise _NotAnAnswer
         self._gate.answered(asked.pdu, reply.pdu)
         await super()._answer(link, number, reply, worker, counts_as)
+
+
+def _is_read(pdu: bytes) -> bool:
+    return pdu[0] in READ_FUNCTIONS and len(pdu) == READ_BYTES
 
 
 class _NotAnAnswer(Exception):

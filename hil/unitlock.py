@@ -1,4 +1,4 @@
-"""One run at a time for each unit, whatever address it is reached by.
+"""One run at a time for each unit, whatever address it is reached by, whoever starts it and however.
 
 The lock is a file named by who the unit is, locked by the kernel: it dies with whoever holds it, and a guardian that
 outlives its runner goes on holding it. It is looked at again before every write: a file that somebody removed, to get
@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,8 +17,9 @@ from typing import Final
 from ledger.errors import UnitError
 from ledger.model import Identity
 
-FOLDER: Final = "battery-hil-locks"
-"""In the machine's folder for temporary files, the same for every user."""
+RUN_LOCK: Final = Path("/run/lock")
+FOLDER: Final = (RUN_LOCK if RUN_LOCK.is_dir() else Path("/tmp")) / "battery-hil"
+"""The same for every user and environment. Were it to follow TMPDIR, two runs could each hold "the" lock."""
 
 
 class UnitLocked(UnitError):
@@ -31,7 +31,7 @@ class UnitLock:
 
     def __init__(self, identity: Identity, folder: Path | None = None) -> None:
         """Raises :class:`UnitLocked` if somebody else has it, or if it cannot be had."""
-        folder = folder or Path(tempfile.gettempdir()) / FOLDER
+        folder = folder or FOLDER
         name = hashlib.sha256("\0".join((identity.manufacturer, identity.model, identity.serial)).encode())
         self.path: Final = folder / f"{name.hexdigest()[:32]}.lock"
         self._unit: Final = identity.serial
@@ -40,7 +40,7 @@ class UnitLock:
         except OSError as error:
             raise UnitLocked(
                 f"unit {self._unit}: its lock {self.path} cannot be had ({error.strerror}); nothing was written:"
-                " make its folder writable and the file, if there is one, readable"
+                " make its folder one that everybody may write to (mode 1777), and the file, if there is one, readable"
             ) from None
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +49,7 @@ class UnitLock:
             if not isinstance(error, BlockingIOError):
                 raise UnitLocked(
                     f"unit {self._unit}: {self.path} cannot be locked ({error.strerror}); nothing was written:"
-                    " set TMPDIR to a folder on a disk of this machine"
+                    " let its folder be on a file system of this machine"
                 ) from None
             raise UnitLocked(
                 f"unit {self._unit}: another run, or its guardian, has it (lock {self.path}); nothing was written:"

@@ -8,14 +8,46 @@ import pytest
 
 from adapters import fake
 from adapters.fake import FakeActuator
-from adapters.sunspec import Commit, Profile
+from adapters.link import Link
+from adapters.sunspec import Commit, Profile, SunSpecActuator
 from adapters.testing import exercise_actuator
+from adapters.wire import TcpWire
+from ledger.errors import WrongUnit
 from ledger.testing import ManualClock
 from simulator.device import Device
 from tests.adapters.brokenkit import BROKEN, Anonymous, Broken, Chatty
 from tests.adapters.conftest import OpenSunSpec
+from tests.adapters.kit import served
 
 TESTING = "adapters/testing.py"
+
+
+# -- whom it moves -------------------------------------------------------------------------------------
+
+
+@pytest.mark.mutation(TESTING, "if identity.serial != serial:", "if False:")
+@pytest.mark.mutation(
+    TESTING, "checked += _identity(actuator, serial)", "_identity(actuator, actuator.identify().serial)"
+)
+@pytest.mark.parametrize("named", [{}, {"serial": "UNIT-8"}], ids=["the simulator", "another"])
+def test_a_unit_that_was_not_named_is_not_written_to(named: dict[str, str], clock: ManualClock) -> None:
+    """Whoever points the suite at a unit of somebody's house has to know which: without, it means the simulator."""
+    device = Device(clock, serial="UNIT-7")
+    with served({1: device}) as port:
+        actuator = SunSpecActuator(Link(lambda: TcpWire("127.0.0.1", port), 1, clock), clock)
+        with pytest.raises(WrongUnit, match=r"UNIT-7.*nothing was written.*hil check"):
+            exercise_actuator(lambda: actuator, clock, **named)  # type: ignore[arg-type]
+        assert device.entries() == ()
+    device.close()
+
+
+def test_a_simulator_with_another_serial_number_is_named(clock: ManualClock) -> None:
+    """Then it is written to."""
+    device = Device(clock, serial="UNIT-7")
+    with served({1: device}) as port:
+        actuator = SunSpecActuator(Link(lambda: TcpWire("127.0.0.1", port), 1, clock), clock)
+        assert "end" in exercise_actuator(lambda: actuator, clock, serial="UNIT-7").checked
+    device.close()
 
 
 # -- ours keep it --------------------------------------------------------------------------------------
@@ -25,7 +57,7 @@ def test_the_fake_keeps_the_contract(tmp_path: Path, clock: ManualClock) -> None
     """The fake actuator passes: one pulse each way; what it does not offer is listed."""
     path = tmp_path / "fake.sqlite"
     fake.create(path)
-    report = exercise_actuator(lambda: FakeActuator(path, clock), clock)
+    report = exercise_actuator(lambda: FakeActuator(path, clock), clock, serial="FAKE-1")
 
     assert report.kind == "fake"
     assert {"wire", "reversion", "remaining_time", "heartbeat_period_s", "token"} <= set(report.not_offered)

@@ -30,6 +30,19 @@ def test_an_exception_to_a_read_is_a_fault_and_leaves_the_wire() -> None:
         assert link.connected
 
 
+@pytest.mark.mutation(LINK, "NOT_NOW: Final = frozenset({5, 6})", "NOT_NOW: Final = frozenset({5})")
+@pytest.mark.mutation(LINK, "NOT_NOW: Final = frozenset({5, 6})", "NOT_NOW: Final = frozenset({6})")
+@pytest.mark.parametrize("code", [5, 6])
+def test_a_unit_that_is_busy_is_silent_and_no_other_unit(code: int) -> None:
+    """ "Not now" says nothing about its map: UnitSilent says what it was, and the connection is still good."""
+    with scripted(answering(bytes((0x83, code)))) as (link, _device):
+        with pytest.raises(
+            UnitSilent, match=rf"^unit 1 is busy \(exception {code:02d}\): .* 2@100; let it finish"
+        ):
+            link.read(100, 2)
+        assert link.connected
+
+
 @pytest.mark.parametrize(
     "pdu",
     [

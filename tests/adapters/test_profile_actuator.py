@@ -10,10 +10,10 @@ from adapters.profile_actuator import ProfileActuator
 from adapters.testing import exercise_actuator
 from adapters.wire import TcpWire
 from ledger.errors import CommandRefused, UnitFault, WrongUnit
-from ledger.model import Confirmed, NotSent, Pulse, Reference, Role, Sample, Setpoint, Step
+from ledger.model import Confirmed, NotSent, Pulse, Reading, Reference, Role, Sample, Setpoint, Step
 from ledger.testing import ManualClock
 from simulator.device import Device
-from tests.adapters.kit import pulse, scripted, serving_registers, write_all
+from tests.adapters.kit import pulse, scripted, served, serving_registers, write_all
 from tests.adapters.profilekit import EXAMPLE, REGISTERS, UNIT, changed, unit_of_registers
 
 ACTUATOR = "adapters/profile_actuator.py"
@@ -448,3 +448,27 @@ def test_frames_keep_their_distance(clock: ManualClock) -> None:
     assert written_s - began_s == 0.5
     assert sample.at_mono_s == written_s
     assert clock.mono_s() == written_s + 0.5
+
+
+# -- temperature ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.mutation(ACTUATOR, '            temp_c=reading("temp", "°C"),\n', "")
+@pytest.mark.mutation(ACTUATOR, '"charged", "temp")', '"charged")')
+@pytest.mark.parametrize("name", ["simulator_704", "simulator_enable_last"])
+def test_the_temperature_is_read_where_the_profile_says_so(name: str, clock: ManualClock) -> None:
+    """701.TmpCab, scaled by Tmp_SF: what a bench's envelope is held against."""
+    unit = Device(clock, temp_c=-12.3)
+    with served({1: unit}) as port:
+        profile = load_profile(name)
+        actuator = ProfileActuator(Link(lambda: TcpWire("127.0.0.1", port), 1, clock), clock, profile)
+        sample = actuator.read()
+        actuator.close()
+    unit.close()
+    assert sample.temp_c == Reading(-12.3, "°C", sample.at_mono_s, f"{profile.id}.temp")
+
+
+def test_a_profile_without_a_temperature_makes_none_up(clock: ManualClock) -> None:
+    """Not known, never zero."""
+    with unit_of_registers(clock) as (actuator, _):
+        assert actuator.read().temp_c.value is None

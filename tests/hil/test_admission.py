@@ -16,13 +16,18 @@ CLAIMS = Capabilities(kind="test", reversion=True)
 ALONE = Permission(arm="HIL-0001")
 
 
-def probed(*, acts: bool | None = True, atomic: bool | None = True) -> ProbeRecord:
+NEVER = "never probed: there is no probes/HIL-0001.json"
+STALE = "the record probes/HIL-0001.json is 91 days old, and counts for 90"
+TRUSTED = TimerFound(asked_s=60, acts=True, target="default_mode", after_s=60.4)
+
+
+def probed(*, timer: TimerFound = TRUSTED, atomic: bool | None = True) -> ProbeRecord:
     """A record of the unit on the bench."""
     return ProbeRecord(
         identity=Identity("battery-hil", "reference", "1", "HIL-0001"),
         at=datetime(2026, 11, 29, tzinfo=UTC),
         rehearsal=False,
-        timer=TimerFound(asked_s=60, acts=acts, target=None, after_s=None),
+        timer=timer,
         block_atomic=atomic,
         fc06=None,
         fc16=None,
@@ -34,24 +39,69 @@ def probed(*, acts: bool | None = True, atomic: bool | None = True) -> ProbeReco
     )
 
 
+def alone(
+    capabilities: Capabilities = CLAIMS, record: ProbeRecord | None = None, why: str = NEVER
+) -> str | None:
+    """Why the unit may not be left alone."""
+    return left_alone(ALONE, "HIL-0001", capabilities, record, "" if record else why)
+
+
+UNTRUSTED = {
+    "not seen": (TRUSTED.model_copy(update={"acts": None}), "was not seen to act"),
+    "cosmetic": (TRUSTED.model_copy(update={"acts": False}), "was seen not to act"),
+    "elsewhere": (
+        TRUSTED.model_copy(update={"target": "a set-point of 500 W"}),
+        "a set-point of 500 W, not to",
+    ),
+    "late": (TRUSTED.model_copy(update={"after_s": 1_260.0}), "too late: 60 s asked, 86 s allowed"),
+}
+
+
 @pytest.mark.mutation(
-    FILE, "capabilities.reversion if record is None else record.timer.acts", "capabilities.reversion"
+    FILE, "        if (flaw := record.timer.flaw()) is None:\n", "        if flaw := None is None:\n"
 )
-@pytest.mark.mutation(FILE, "    if acts is not True:", "    if acts is False:")
+@pytest.mark.parametrize(("timer", "said"), UNTRUSTED.values(), ids=UNTRUSTED)
+def test_a_unit_whose_timer_was_seen_to_be_unfit_is_not_left_alone(timer: TimerFound, said: str) -> None:
+    """What a probe saw counts before what the profile claims; it is said what it saw, and when."""
+    why = alone(record=probed(timer=timer))
+    assert why is not None
+    assert "hil probe saw on 2026-11-29" in why
+    assert said in why
+    assert "--attended" in why
+
+
+@pytest.mark.mutation(FILE, "    if record is not None:\n        if", "    if False:\n        if")
+def test_a_unit_whose_timer_was_seen_to_act_may_be_left_alone() -> None:
+    """Whatever its profile says."""
+    assert alone(record=probed()) is None
+    assert alone(Capabilities(kind="test"), probed()) is None
+
+
+@pytest.mark.mutation(FILE, "    if capabilities.reversion:\n", "    if True:\n")
+def test_without_any_probe_a_profile_s_claim_stands() -> None:
+    """It may be left alone if the profile says that its timer acts, and not otherwise."""
+    assert alone() is None
+    why = alone(Capabilities(kind="test"))
+    assert why is not None
+    assert "so its profile says" in why
+    assert "--attended" in why
+
+
+@pytest.mark.mutation(FILE, "    if not never_probed(why):\n", "    if False:\n")
+def test_with_a_record_that_does_not_count_no_claim_stands() -> None:
+    """Then it is not known whether the timer acts; the message says what is wrong with it, and what to do."""
+    assert alone(why=STALE) == (
+        "it is not known whether the timer of unit HIL-0001 acts (the record probes/HIL-0001.json is 91 days old, and"
+        " counts for 90); nothing was written: run hil probe again, or stay at the unit and add --attended"
+    )
+
+
 @pytest.mark.mutation(FILE, "    if permission.attended:", "    if False:")
-def test_who_may_leave_a_unit_alone() -> None:
-    """What a probe saw counts before what the profile claims; somebody who stays there settles it."""
-    assert left_alone(ALONE, "HIL-0001", CLAIMS, None) is None
-    assert left_alone(ALONE, "HIL-0001", CLAIMS, probed()) is None
-    for seen in (False, None):
-        why = left_alone(ALONE, "HIL-0001", CLAIMS, probed(acts=seen))
-        assert why is not None
-        assert "hil probe saw on 2026-11-29" in why
-        assert "--attended" in why
-    claimed = left_alone(ALONE, "HIL-0001", Capabilities(kind="test"), None)
-    assert claimed is not None
-    assert "so its profile says" in claimed
-    assert left_alone(Permission(attended=True), "HIL-0001", Capabilities(kind="test"), None) is None
+def test_somebody_who_stays_there_settles_it() -> None:
+    """Nothing that was seen, claimed or lost keeps an attended run from a unit."""
+    attended = Permission(attended=True)
+    for record, why in ((None, NEVER), (None, STALE), (probed(timer=UNTRUSTED["late"][0]), "")):
+        assert left_alone(attended, "HIL-0001", Capabilities(kind="test"), record, why) is None
 
 
 @pytest.mark.mutation(FILE, "record.block_atomic is not False", "record.block_atomic is not True")
@@ -67,14 +117,20 @@ def test_a_block_that_is_taken_in_parts_is_no_command() -> None:
     assert in_parts(bench(target={"commit": "enable_last"}), probed(atomic=False)) is None
 
 
-@pytest.mark.mutation(FILE, "if record is not None and record.timer.acts is True:", "if record is not None:")
+@pytest.mark.mutation(
+    FILE, "why if record is None else record.timer.flaw()", "why if record is None else None"
+)
+@pytest.mark.mutation(
+    FILE, "why if record is None else record.timer.flaw()", "record and record.timer.flaw()"
+)
 def test_who_may_repeat() -> None:
-    """A worker that repeats is only let at a unit whose timer was seen to act: claims do not count."""
+    """A worker that repeats is only let at a unit whose timer was seen to end a set-point: claims do not count."""
     assert may_repeat(probed(), "") is None
-    for record in (probed(acts=False), probed(acts=None)):
-        why = may_repeat(record, "")
+    for timer, said in UNTRUSTED.values():
+        why = may_repeat(probed(timer=timer), "")
         assert why is not None
-        assert "seen not to act" in why
-    assert may_repeat(None, "never probed") == (
-        "a volatile worker strands the battery unless the unit falls back by itself: never probed; run hil probe first"
-    )
+        assert said in why
+    for none in (NEVER, STALE):
+        assert may_repeat(None, none) == (
+            f"a volatile worker strands the battery unless the unit falls back by itself: {none}; run hil probe first"
+        )

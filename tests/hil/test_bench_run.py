@@ -108,7 +108,9 @@ def test_memory_that_wears_out_is_rationed(tmp_path: Path) -> None:
     assert 16 <= len(ran.writes()) <= 20
 
 
-@pytest.mark.mutation("hil/admission.py", "if record is not None and record.timer.acts is True:", "if True:")
+@pytest.mark.mutation(
+    "hil/admission.py", "flaw = why if record is None else record.timer.flaw()", "flaw = None"
+)
 def test_a_worker_that_repeats_needs_a_unit_that_falls_back(tmp_path: Path) -> None:
     """A volatile worker is only let at a unit whose timer was seen to act."""
     config = bench(simulator={"timer": "cosmetic"})

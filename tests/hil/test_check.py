@@ -189,17 +189,28 @@ def test_another_kind_of_unit(bench: Served) -> None:
     unit = bench()
     with socket.create_server(("127.0.0.1", 0)) as other:
         unit.port = other.getsockname()[1]
-        threading.Thread(target=_knows_no_register, args=(other,), daemon=True).start()
+        threading.Thread(target=_refuses_to_be_read, args=(other, 2), daemon=True).start()
         with pytest.raises(WrongUnit, match=r"^wrong unit: something answers at .*unit id 1"):
             unit.check()
 
 
-def _knows_no_register(listener: socket.socket) -> None:
-    """A Modbus unit with another map: exception 02, whatever is read."""
+@pytest.mark.mutation("adapters/link.py", "if pdu[1] in NOT_NOW:", "if False:")
+def test_a_unit_that_is_busy_is_no_other_unit(bench: Served) -> None:
+    """It says "not now" to every read: it is silent, and may well have the map that is looked for."""
+    unit = bench()
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        unit.port = busy.getsockname()[1]
+        threading.Thread(target=_refuses_to_be_read, args=(busy, 6), daemon=True).start()
+        with pytest.raises(UnitSilent, match=r"^silent unit: .*unit 1 is busy \(exception 06\)"):
+            unit.check()
+
+
+def _refuses_to_be_read(listener: socket.socket, code: int) -> None:
+    """A Modbus unit that answers with an exception, whatever is read: 02 if it has another map."""
     connection, _ = listener.accept()
     with connection:
         while request := connection.recv(260):
-            connection.sendall(request[:4] + bytes((0, 3, request[6], request[7] | 0x80, 2)))
+            connection.sendall(request[:4] + bytes((0, 3, request[6], request[7] | 0x80, code)))
 
 
 def test_the_exit_codes_of_the_command(
@@ -227,6 +238,72 @@ def test_the_exit_codes_of_the_command(
             err = capsys.readouterr().err
             assert said in err
             assert err.count("\n") == (1 if code else 0)
+
+
+BROKEN = """
+from pathlib import Path
+from adapters.profile_actuator import ProfileActuator
+
+class Broken(ProfileActuator):
+    def {method}:
+        raise KeyError("no such\\nregister")
+"""
+
+
+@pytest.mark.mutation(
+    FILE, "        except Exception as error:\n", "        except ZeroDivisionError as error:\n"
+)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "identify(self)",
+        "read(self)",
+        "control_points(self)",
+        "plan(self, command, sample)",
+        "stop(self, saved, sample)",
+        "_know(self)",
+    ],
+)
+def test_an_adapter_that_fails_is_named(
+    method: str, bench: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with adapter, method, error and place; exit code 2, no traceback."""
+    unit = bench()
+    (unit.folder / "broken.py").write_text(BROKEN.replace("{method}", method), encoding="utf-8")
+    said = run_with(unit, "./broken.py:Broken", 2, monkeypatch, capsys)
+    public = "identify" if method == "_know(self)" else method.partition("(")[0]
+    assert f"broken.py:Broken': its {public} fails: KeyError: 'no such" in said
+    assert "(broken.py, line 7); nothing was written" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.mutation(FILE, "        except HilError:\n            raise\n", "")
+def test_what_an_adapter_says_in_our_words_stands(
+    bench: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A unit that is silent is silent, also through somebody else's adapter: exit code 4."""
+    unit = bench()
+    broken = BROKEN.replace("{method}", "identify(self)").replace("KeyError", "UnitSilent")
+    text = broken.replace("from pathlib import Path", "from ledger.errors import UnitSilent")
+    (unit.folder / "silent.py").write_text(text, encoding="utf-8")
+    assert "hil: silent unit: " in run_with(unit, "./silent.py:Broken", 4, monkeypatch, capsys)
+
+
+def run_with(
+    unit: Bench, adapter: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """``hil check`` through another adapter, to its exit code; what it says on stderr."""
+    name = unit.write()
+    text = Path(name).read_text(encoding="utf-8")
+    head, tail = text.split("\n[target]")[0], text.split("\n[identity]")[1]
+    target = f'kind = "bench"\nadapter = "{adapter}"\nprofile = "simulator_704"\n'
+    Path(name).write_text(f"{head}\n[target]\n{target}\n[identity]{tail}", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["hil", "check", name])
+    monkeypatch.setattr("hil.cli.RealClock", lambda: unit.clock)
+    with pytest.raises(SystemExit) as exited:
+        main()
+    assert exited.value.code == code
+    return capsys.readouterr().err
 
 
 # -- how it is -----------------------------------------------------------------------------------------
@@ -265,11 +342,60 @@ def test_a_unit_that_breaks_its_envelope_at_rest(bench: Served) -> None:
 
 
 @pytest.mark.mutation(FILE, "    if found.problem is not None:", "    if False:")
+@pytest.mark.mutation(FILE, "if said.problems or said.cut_short else", "if said.problems else")
+@pytest.mark.mutation(FILE, "said.too_much if found.fit else said.problem", "said.problem")
 def test_a_campaign_beyond_its_energy(bench: Served) -> None:
-    """More than energy_wh_max, worst case."""
+    """More than energy_wh_max, worst case: rows do start, and the run does not reach its end. Exit code 4."""
     code, said = bench().check(("energy_wh_max = 2000.0", "energy_wh_max = 600.0"))
     assert code == 4
     assert "PROBLEM: the run may move 667 Wh" in line(said, "energy")
+    assert "enough for 18 of 20 rows" in line(said, "energy")
+    assert line(said, "result") == (
+        "a row could start now, once armed, but the run would not reach its end: 1 problem above"
+    )
+
+
+@pytest.mark.mutation(FILE, "said.too_much if found.fit else said.problem", "said.too_much")
+def test_a_first_row_beyond_the_energy(bench: Served) -> None:
+    """Then none starts."""
+    empty = bench(Battery(stored_wh=10_000.0))
+    code, said = empty.check(("energy_wh_max = 2000.0", "energy_wh_max = 34.0"))
+    assert code == 4
+    assert "enough for 0 of 20 rows" in line(said, "energy")
+    assert line(said, "result") == "no row would start: 1 problem above"
+
+
+@pytest.mark.mutation(
+    FILE, "    elif found.returns and start_window(limits, sample, 0.0) is None:", "    elif False:"
+)
+def test_a_battery_that_has_no_room_yet_is_brought_back(bench: Served) -> None:
+    """40 %, where nothing may be taken out: the run charges it before the first row, and that is no problem."""
+    code, said = bench(Battery(stored_wh=10_000.0)).check()
+    assert code == 0
+    assert "the battery is brought back first" in line(said, "start")
+    assert "charged once between rows" in line(said, "energy")
+
+
+@pytest.mark.mutation(FILE, "and start_window(limits, sample, 0.0) is None:", "and True:")
+def test_a_set_point_in_force_is_a_problem_of_an_empty_battery_too(bench: Served) -> None:
+    """What is wrong besides the room is not mended by charging."""
+    unit = bench(Battery(stored_wh=10_000.0))
+    _start(unit)
+    code, said = unit.check()
+    assert code == 4
+    assert "PROBLEM: a set-point is in force" in line(said, "start")
+
+
+@pytest.mark.mutation(FILE, "        wears_max=PERSISTENT_WRITES_MAX,\n", "        wears_max=2000,\n")
+@pytest.mark.mutation(FILE, "wearing(actuator.control_points(), config.target.frames)", "0")
+def test_a_unit_whose_memory_may_wear_out(bench: Served) -> None:
+    """20 such writes a run, two a row: said before anything is armed."""
+    code, said = bench().check(('persistence = "ram" ', 'persistence = "unknown" '))
+    assert code == 4
+    assert "a row needs 2, and a run has 20" in line(said, "energy")
+    assert "PROBLEM: the run may write 40 times" in line(said, "energy")
+    assert "enough for 10 of 20 rows" in line(said, "energy")
+    assert "would not reach its end" in line(said, "result")
 
 
 @pytest.mark.mutation(
@@ -316,9 +442,11 @@ def _start(unit: Bench) -> None:
 # -- probe, arming, safety plan ------------------------------------------------------------------------
 
 
-def probed(unit: Bench, *, acts: bool, after_s: float | None, version: str = "1") -> None:
+def probed(
+    unit: Bench, *, acts: bool, after_s: float | None, target: str = "default_mode", version: str = "1"
+) -> None:
     """A record of this very unit, made now."""
-    timer = TimerFound(asked_s=60.0, acts=acts, target="default_mode" if acts else None, after_s=after_s)
+    timer = TimerFound(asked_s=60.0, acts=acts, target=target if acts else None, after_s=after_s)
     record = ProbeRecord(
         identity=Identity("battery-hil", "reference", version, "HIL-0001"),
         at=datetime.fromtimestamp(unit.clock.wall_s(), UTC),
@@ -364,14 +492,37 @@ def test_a_timer_that_nobody_has_seen_is_no_safety(bench: Served) -> None:
 
 
 @pytest.mark.mutation(FILE, "late * config.pulse.duration_s + TIMER_POLL_S", "0.0")
-@pytest.mark.parametrize(("after_s", "within"), [(60.4, 86), (90.0, 95)])
+@pytest.mark.parametrize(("after_s", "within"), [(60.4, 86), (86.0, 91)])
 def test_a_timer_that_was_seen_bounds_the_worst_time(after_s: float, within: int, bench: Served) -> None:
     """1.35 times the pulse and a poll, or as late as it was seen."""
     unit = bench()
     probed(unit, acts=True, after_s=after_s)
     _, said = unit.check()
     assert f"the timer acts: to default_mode after {after_s:.1f} s of 60 s" in line(said, "probe")
+    assert "--attended" not in line(said, "probe")
     assert f"if the guardian is killed too, the unit's timer within {within} s" in line(said, "safety")
+
+
+@pytest.mark.mutation(FILE, "    if (flaw := record.timer.flaw()) is not None:\n", "    if flaw := None:\n")
+@pytest.mark.mutation(FILE, ' + (f"; only --attended: {flaw}" if flaw else "")', "")
+@pytest.mark.parametrize(
+    ("after_s", "target", "flaw"),
+    [
+        (1_260.0, "default_mode", "too late"),
+        (60.4, "a set-point of 500 W", "to a set-point of 500 W, not to"),
+    ],
+)
+def test_a_timer_that_acts_late_or_to_something_else(
+    after_s: float, target: str, flaw: str, bench: Served
+) -> None:
+    """It is no safety; said twice, with what follows for a run."""
+    unit = bench()
+    probed(unit, acts=True, after_s=after_s, target=target)
+    _, said = unit.check()
+    assert "only --attended: its timer was seen to act" in line(said, "probe")
+    assert flaw in line(said, "probe")
+    assert flaw in line(said, "safety")
+    assert "NOTHING ends it" in line(said, "safety")
 
 
 @pytest.mark.mutation(FILE, "    if not record.timer.acts:\n", "    if False:\n")
@@ -385,12 +536,14 @@ def test_a_timer_that_was_seen_to_do_nothing(bench: Served) -> None:
     assert "NOTHING ends it" in line(said, "safety")
 
 
+@pytest.mark.mutation(FILE, '"" if probe_record.never_probed(why) else', '"" if True else')
 def test_a_record_of_another_firmware_does_not_count(bench: Served) -> None:
-    """It is said why there is none."""
+    """It is said why there is none, and that nobody may leave the unit alone until there is one."""
     unit = bench()
     probed(unit, acts=True, after_s=60.0, version="0.9")
     _, said = unit.check()
     assert "another firmware: '0.9'" in line(said, "probe")
+    assert "run hil probe again: until then only --attended" in line(said, "probe")
     assert "NOTHING ends it" in line(said, "safety")
 
 

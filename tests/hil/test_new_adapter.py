@@ -54,6 +54,7 @@ def test_it_writes_a_folder_and_names_its_files(tmp_path: Path) -> None:
         "acme_one/README.md",
         "acme_one/acme_one.py",
         "acme_one/acme_one.toml",
+        "acme_one/bench.toml",
         "acme_one/pyproject.toml",
         "acme_one/simulator.toml",
         "acme_one/test_acme_one.py",
@@ -82,6 +83,34 @@ def test_its_config_runs_the_scenarios(tmp_path: Path) -> None:
     rows = {row["worker"]: row["observed"] for row in json.loads(done.stdout)["scenarios"]}
     assert (rows["volatile"]["applications"], rows["durable"]["applications"]) == (2, 1)
     assert (rows["volatile"]["stored_kwh"], rows["durable"]["stored_kwh"]) == (15.454545, 17.727273)
+
+
+@pytest.mark.mutation(NEW, 'found["bench.toml"] = _bench(name)', 'found["bench.toml"] = ""')
+def test_its_bench_config_is_disarmed_and_rehearses(tmp_path: Path) -> None:
+    """Through this adapter, with the gate that holds every frame to its list; nothing may be written to a unit."""
+    create("acme", tmp_path)
+    settings, _, _ = configs.load(str(tmp_path / "acme" / "bench.toml"))
+    assert (settings.is_bench, settings.arming.allow_writes) == (True, False)
+    assert settings.target.adapter == f"{(tmp_path / 'acme' / 'acme.py').resolve()}:AcmeActuator"
+    assert settings.envelope is not None
+    assert settings.envelope.temp_unwatched is False
+    done = ours(
+        *("hil", "run", "bench.toml", "--rehearse", "--scenario", "action_sent", "--json", "--out", "run"),
+        folder=tmp_path / "acme",
+    )
+
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["scenarios"]
+    assert (row["verdict"], row["observed"]["applications"]) == ("pass", 1)
+
+
+def test_its_bench_config_differs_from_the_shipped_one_in_its_target_alone(tmp_path: Path) -> None:
+    """Who has read the one knows the other."""
+    create("acme", tmp_path)
+    shipped, _, _ = configs.load("configs/bench-tcp.toml")
+    mine, _, _ = configs.load(str(tmp_path / "acme" / "bench.toml"))
+
+    assert mine.model_copy(update={"target": shipped.target}) == shipped
 
 
 def test_what_it_writes_has_no_lint(tmp_path: Path) -> None:
@@ -138,7 +167,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     """Somebody made it for this."""
     (tmp_path / "acme").mkdir()
 
-    assert len(create("acme", tmp_path)) == 6
+    assert len(create("acme", tmp_path)) == 7
 
 
 # -- configs that name an adapter ------------------------------------------------------------------------

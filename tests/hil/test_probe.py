@@ -24,9 +24,9 @@ from hil.campaign import Campaign
 from hil.config import Config, ConfigError
 from hil.evidence import RunFolder
 from hil.exits import ABORTED, OK, UNREACHABLE, UNSAFE, exit_code
-from hil.guardpost import Arrival
+from hil.guardpost import Arrival, GuardPost
 from hil.launcher import Launcher
-from hil.probe_record import ProbeRecord, TimerFound, record_path, save
+from hil.probe_record import ProbeNotKept, ProbeRecord, TimerFound, record_path, save
 from hil.probing import ProbeUnsafe, Probing, probe, rehearsed_probe
 from hil.realtime import RealTime
 from hil.row import RowResult
@@ -230,6 +230,59 @@ def test_only_a_bench_is_probed() -> None:
         probe(config, name, REHEARSED, Console(file=io.StringIO()))
 
 
+@pytest.mark.mutation(FILE, "    _refuse_to_lose(Path(config.probe.folder), name)\n", "")
+@pytest.mark.mutation(FILE, "with tempfile.TemporaryFile(dir=there):", "if True:")
+@pytest.mark.parametrize("folder", ["taken", "taken/probes"])
+def test_nothing_is_started_if_nothing_could_be_kept(
+    folder: str, shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file stands where the folder should be: exit 2, before anybody moves."""
+    (tmp_path / "taken").touch()
+
+    async def begin(self: Probing) -> ProbeRecord:
+        raise AssertionError("the probe was begun")
+
+    monkeypatch.setattr(Probing, "run", begin)
+    with pytest.raises(
+        ConfigError, match=r"^bench.toml: probe.folder = 'taken.*nothing was started"
+    ) as error:
+        said_by(shipped(('folder = "probes"', f'folder = "{folder}"')))
+    assert exit_code(error.value) == 2
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_none(
+    shipped: Shipped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that is not armed makes no folder."""
+
+    async def refused(self: Probing) -> ProbeRecord:
+        raise NotArmed("no")
+
+    monkeypatch.setattr(Probing, "run", refused)
+    config = shipped()
+    with pytest.raises(NotArmed):
+        said_by(config)
+    assert not Path(config.probe.folder).exists()
+
+
+def test_what_was_found_is_said_before_it_is_kept(
+    shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit moved for it: a full disk does not take it away."""
+    timer = TimerFound(asked_s=35, acts=True, target="default_mode", after_s=35)
+    config = shipped()
+
+    async def found(self: Probing) -> ProbeRecord:
+        (tmp_path / "probes").touch()
+        return record_of(config.serial, timer)
+
+    monkeypatch.setattr(Probing, "run", found)
+    said = io.StringIO()
+    with pytest.raises(ProbeNotKept):
+        probe(config, "bench.toml", REHEARSED, Console(file=said, width=400))
+    assert "timer        acts: set to 35 s" in said.getvalue()
+
+
 # -- how it ends ---------------------------------------------------------------------------------------
 
 
@@ -315,6 +368,25 @@ def test_cut_short_anywhere_the_unit_is_off_and_parked(
     assert rig.safe.safe
     assert in_force(tmp_path) == (0, 0, 0)
     assert (tmp_path / "worker-park.out").exists() == (number >= BLOCK_WRITE)
+
+
+@pytest.mark.mutation(FILE, "                        self.rig.post.unparked(self._unparked)\n", "")
+@pytest.mark.mutation(FILE, "                    self.rig.post.unparked(False)\n", "")
+@pytest.mark.parametrize(("cut", "told"), [(6, [True, False]), (BLOCK_WRITE, [True, False])])
+def test_the_guardian_knows_while_a_power_beyond_the_rating_may_stand(
+    cut: int, told: list[bool], shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to park if the runner cannot any more; once somebody has parked, it need not."""
+    heard: list[bool] = []
+    tell = GuardPost.unparked
+
+    def noted(self: GuardPost, maybe: bool) -> None:
+        heard.append(maybe)
+        tell(self, maybe)
+
+    monkeypatch.setattr(GuardPost, "unparked", noted)
+    asyncio.run(cut_short(cut, shipped(COSMETIC), tmp_path, monkeypatch))
+    assert heard == told
 
 
 @pytest.mark.mutation(FILE, "        if self._unparked:\n", "        if False:\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.probe_record import ProbeNotKept, ProbeRecord, TimerFound, load, record_path, save
+from hil.probe_record import ProbeNotKept, ProbeRecord, TimerFound, load, never_probed, record_path, save
 from ledger.model import Identity
 
 FILE = "hil/probe_record.py"
@@ -66,6 +66,7 @@ def test_times_are_utc(tmp_path: Path) -> None:
 def test_a_unit_without_a_record_was_never_probed(tmp_path: Path) -> None:
     """And the file that is looked for is named."""
     assert why(tmp_path) == f"never probed: there is no {tmp_path / 'SN-7.json'}"
+    assert never_probed(why(tmp_path))
 
 
 @pytest.mark.mutation(FILE, "if now - record.at > STALE_AFTER:", "if False:")
@@ -151,21 +152,82 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.mutation(FILE, "if path.stat().st_size > RECORD_BYTES_MAX:", "if False:")
 @pytest.mark.mutation(FILE, "except ValidationError as error:", "except ZeroDivisionError as error:")
-def test_a_file_that_is_no_record_is_as_good_as_none(case: str, tmp_path: Path) -> None:
-    """And it is said why."""
+def test_a_file_that_is_no_record_is_not_taken_for_one(case: str, tmp_path: Path) -> None:
+    """It is said why; the unit does not count as never probed."""
     text, said = BROKEN[case]
     (tmp_path / "SN-7.json").write_text(text, encoding="utf-8")
     assert said in why(tmp_path)
     assert "\n" not in why(tmp_path)
+    assert not never_probed(why(tmp_path))
 
 
 @pytest.mark.mutation(
     FILE, "except OSError as error:\n        return", "except ZeroDivisionError as error:\n        return"
 )
-def test_a_folder_in_its_place_is_as_good_as_none(tmp_path: Path) -> None:
+def test_a_folder_in_its_place_is_no_record(tmp_path: Path) -> None:
     """Unreadable, and nothing is raised."""
     (tmp_path / "SN-7.json").mkdir()
     assert "is unreadable" in why(tmp_path)
+    assert not never_probed(why(tmp_path))
+
+
+@pytest.mark.mutation(FILE, " and not path.is_symlink()", "")
+def test_a_link_that_leads_nowhere_is_an_unreadable_record(tmp_path: Path) -> None:
+    """As where the disk with the records is not mounted: the unit was probed, and it is not known what came of it."""
+    (tmp_path / "SN-7.json").symlink_to(tmp_path / "elsewhere" / "SN-7.json")
+    assert "is unreadable" in why(tmp_path)
+    assert not never_probed(why(tmp_path))
+
+
+@pytest.mark.mutation(FILE, "return why.startswith(_NEVER_PROBED)", "return True")
+@pytest.mark.mutation(FILE, 'else (None, f"the record {path} {unfit}")', 'else (None, f"{path} {unfit}")')
+def test_a_record_that_does_not_count_is_not_as_good_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stale, or of another firmware: the unit was probed, whatever the folder is called."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("never probed: ")
+    save(folder, record())
+    assert "91 days old" in why(folder, now=NOW + timedelta(days=91))
+    assert not never_probed(why(folder, now=NOW + timedelta(days=91)))
+    assert not never_probed(why(folder, replace(UNIT, version="1.1")))
+
+
+FLAWS = {
+    "not seen": ({"acts": None}, "its timer was not seen to act"),
+    "cosmetic": ({"acts": False}, "its timer was seen not to act"),
+    "elsewhere": (
+        {"target": "a set-point of 500 W"},
+        "its timer was seen to act, to a set-point of 500 W, not to default_mode",
+    ),
+    "nobody knows where": (
+        {"target": None},
+        "its timer was seen to act, to nobody knows what, not to default_mode",
+    ),
+    "nobody knows when": ({"after_s": None}, "its timer was seen to act, after nobody knows how long"),
+    "late": (
+        {"after_s": 86.1},
+        "its timer was seen to act too late: 60 s asked, 86 s allowed, and it took 86.1 s",
+    ),
+}
+
+
+@pytest.mark.mutation(FILE, "        if self.acts is None:\n", "        if False:\n")
+@pytest.mark.mutation(FILE, "        if not self.acts:\n", "        if False:\n")
+@pytest.mark.mutation(FILE, "        if self.target != DEFAULT_MODE:\n", "        if False:\n")
+@pytest.mark.mutation(FILE, "        if self.after_s is None:\n", "        if False:\n")
+@pytest.mark.mutation(FILE, "        if self.after_s > late_s:\n", "        if False:\n")
+@pytest.mark.parametrize(("changes", "said"), FLAWS.values(), ids=FLAWS)
+def test_a_timer_that_a_set_point_is_not_left_to(changes: dict[str, object], said: str) -> None:
+    """It has to be seen to end the set-point, to the unit's default mode, and not long after its time."""
+    assert record().timer.model_copy(update=changes).flaw() == said
+
+
+@pytest.mark.mutation(FILE, "self.after_s > late_s", "self.after_s >= late_s")
+@pytest.mark.parametrize("after_s", [60.4, 86.0])
+def test_a_timer_that_a_set_point_is_left_to(after_s: float) -> None:
+    """Within 1.35 times what was asked and 5 s."""
+    assert record().timer.model_copy(update={"after_s": after_s}).flaw() is None
 
 
 @pytest.mark.mutation(FILE, "os.unlink(beside)", "pass")

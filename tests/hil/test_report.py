@@ -170,8 +170,8 @@ def test_counts_have_every_verdict() -> None:
 
 @pytest.mark.mutation(
     "hil/report.py",
-    'if result.verdict not in ("pass", "aborted"):',
-    'if result.verdict not in ("pass", "aborted", "blocked"):',
+    'if result.verdict not in ("pass", "aborted") or _stopped(result):',
+    'if result.verdict not in ("pass", "aborted", "blocked") or _stopped(result):',
 )
 @pytest.mark.mutation(
     "hil/report.py",
@@ -197,6 +197,38 @@ def test_every_problem_is_printed_and_blocked_rows_say_why() -> None:
         "BLOCKED between_frames (durable): the target does not offer two_frames",
         "4 rows: 1 pass, 1 fail, 1 blocked, 1 aborted",
     ]
+
+
+@pytest.mark.mutation("hil/report.py", "or _stopped(result):", "or False:")
+@pytest.mark.mutation("hil/report.py", 'result.verdict == "aborted" and "safety" in result.observed', "True")
+def test_an_aborted_row_says_what_became_of_the_unit() -> None:
+    """Where one was armed; rows that were not begun have nothing to say."""
+    problems = ("stopped by the operator", "the unit is safe, 6.0 s later: stopped")
+    results = [
+        result(ACTION_SENT, "volatile"),
+        result(ACTION_SENT, "durable", "aborted", problems, safety={"safe": True}),
+        result(BETWEEN, "durable", "aborted", ("not begun",)),
+    ]
+    assert said([ACTION_SENT, BETWEEN], results)[-3:] == [
+        "ABORTED action_sent (durable): stopped by the operator",
+        "ABORTED action_sent (durable): the unit is safe, 6.0 s later: stopped",
+        "3 rows: 1 pass, 2 aborted",
+    ]
+
+
+@pytest.mark.mutation(
+    "hil/report.py", 'energy = "Wh moved" if bench else', 'energy = "Wh moved" if False else'
+)
+@pytest.mark.mutation(
+    "hil/report.py", "matrix(scenarios, results, bench=bench)", "matrix(scenarios, results)"
+)
+def test_a_bench_counts_what_was_moved() -> None:
+    """Its matrix says so also where no row came so far as to be counted."""
+    console = Console(file=io.StringIO(), width=80)
+    summary(console, [BETWEEN], [blocked(BETWEEN, "durable")], bench=True)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[1].split()[4:8] == ["Wh", "moved", "Wh", "moved"]
+    assert "kWh left" in said([BETWEEN], [blocked(BETWEEN, "durable")])[1]
 
 
 def test_a_run_in_which_nothing_passed_says_so() -> None:

@@ -197,12 +197,12 @@ def test_a_unit_may_take_its_time_to_come_to_rest() -> None:
 @pytest.mark.mutation(
     FILE, "if not self._ours or now_w is None or before_w is None:", "if now_w is None or before_w is None:"
 )
-@pytest.mark.parametrize(("power_w", "how"), [(-250.0, {}), (49.0, {}), (250.0, {"ours": False})])
-def test_power_that_is_not_ours_is_no_reason_to_stop(power_w: float, how: dict[str, bool]) -> None:
+@pytest.mark.parametrize(("power_w", "ours"), [(-250.0, True), (49.0, True), (250.0, False)])
+def test_power_that_is_not_ours_is_no_reason_to_stop(power_w: float, ours: bool) -> None:
     """The other way, within what meters err by, or when nothing was started here."""
     with unit() as here:
         lying(here, power_w)
-        safe = stopped(here, **how)
+        safe = stopped(here, ours=ours)
         assert (safe.safe, safe.stops) == (True, 0)
 
 

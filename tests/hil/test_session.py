@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.hil.sharedkit import RTU, CountedDevice, LineUnit, free_port, line_ta
 from tests.hil.tapkit import LIMIT_S, READ, READ_REPLY, adu, turn
 
 FILE = "hil/session.py"
+LINES = "hil/lines.py"
 
 
 @asynccontextmanager
@@ -312,6 +314,43 @@ def test_tls_without_a_certificate_that_fits_is_unreachable(tmp_path: Path) -> N
         server.close()
         await server.wait_closed()
         await turn()
+
+    within_limit(run())
+
+
+def _says_nothing(listener: socket.socket, context: ssl.SSLContext) -> None:
+    """A unit that greets, and then neither says nor answers anything, not even a farewell, until it is cut off."""
+    greeted = context.wrap_socket(listener.accept()[0], server_side=True)
+    with socket.socket(fileno=greeted.detach()) as below, suppress(ConnectionError):
+        while below.recv(4096):
+            pass
+
+
+@pytest.mark.mutation(LINES, "async with asyncio.timeout(CLOSE_S_MAX):", "async with asyncio.timeout(None):")
+@pytest.mark.mutation(
+    LINES,
+    "        finally:\n            self._writer.transport.abort()\n",
+    "        finally:\n            pass\n",
+)
+def test_tls_with_a_unit_that_says_nothing_is_cut_off(tmp_path: Path) -> None:
+    """Nobody waits for its farewell as long as TLS would, and the unit is rid of the connection at once."""
+    authority = Authority(tmp_path)
+    shown, client = authority.server(), authority.client("bench", OPERATOR)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(shown.certificate, shown.key)
+    files = {"ca": str(authority.ca), "cert": str(client.certificate), "key": str(client.key)}
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            unit = asyncio.create_task(asyncio.to_thread(_says_nothing, listener, context))
+            known = {"adapter": "sunspec", "transport": "tls", "host": "127.0.0.1", **files}
+            target = TARGET.validate_python({**known, "port": listener.getsockname()[1]})
+            assert isinstance(target, ModbusTarget)
+            session = Session(target)
+            await session.side()
+            async with asyncio.timeout(LIMIT_S / 2):
+                await session.doubt()
+                await unit
 
     within_limit(run())
 

@@ -31,6 +31,7 @@ from tests.hil.tapkit import (
 )
 
 FILE = "hil/sharedtap.py"
+LINES = "hil/lines.py"
 REFUSED = bytes((0x86, 3))
 
 
@@ -182,9 +183,7 @@ def test_a_gate_hears_what_passed_and_what_was_said_to_it() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.mutation(
-    FILE, "request.pdu[0] in READ_FUNCTIONS", "request.pdu[0] not in (5, 6, 15, 16, 22, 23)"
-)
+@pytest.mark.mutation(FILE, "pdu[0] in READ_FUNCTIONS", "pdu[0] not in (5, 6, 15, 16, 22, 23)")
 @pytest.mark.parametrize("function", [5, 6, 8, 15, 16, 21, 22, 23, 43, 65, 100])
 def test_what_is_no_read_has_to_pass_the_gate(function: int) -> None:
     """Diagnostics, files and functions of a vendor's own may write, too: they do not slip by."""
@@ -195,6 +194,33 @@ def test_what_is_no_read_has_to_pass_the_gate(function: int) -> None:
             client = await Client.on(await here.tap.link("worker-1"))
             reply = await client.ask(bytes((function, 0, 0, 0, 1)))
             assert reply == adu(bytes((function | 0x80, 3)))
+            assert device.got == []
+            await client.close()
+
+    asyncio.run(run())
+
+
+NO_READS = {
+    "a whole write behind it": READ + adu(WRITE),
+    "a byte behind it": READ + b"\x00",
+    "no count": READ[:3],
+    "nothing but its function": READ[:1],
+}
+
+
+@pytest.mark.mutation(FILE, " and len(pdu) == READ_BYTES", "")
+@pytest.mark.mutation(FILE, "len(pdu) == READ_BYTES", "len(pdu) >= READ_BYTES")
+@pytest.mark.mutation(FILE, "len(pdu) == READ_BYTES", "len(pdu) <= READ_BYTES")
+@pytest.mark.parametrize("pdu", NO_READS.values(), ids=NO_READS)
+def test_what_only_begins_like_a_read_has_to_pass_the_gate(pdu: bytes) -> None:
+    """A unit that carries out what is behind a read would be written to, and nobody had been asked."""
+
+    async def run() -> None:
+        async with on_tcp() as (here, device):
+            here.gate.refuses = lambda _: True
+            client = await Client.on(await here.tap.link("worker-1"))
+            assert await client.ask(pdu) == adu(bytes((0x83, 3)))
+            assert here.gate.asked == [pdu]
             assert device.got == []
             await client.close()
 
@@ -315,6 +341,43 @@ def test_a_wire_ends_with_the_session_that_failed_it() -> None:
             client = await Client.on(await here.tap.link("worker-1"))
             assert await client.ask(READ) == b""
             await client.close()
+
+    asyncio.run(run())
+
+
+# -- the deaf ------------------------------------------------------------------------------------------------------
+
+BLOCK = bytes.fromhex("03 0000 007d")
+BLOCK_REPLY = bytes((3, 250)) + bytes(250)
+ASKED = 2_000
+"""More than the sockets in between hold replies to."""
+
+
+@pytest.mark.mutation(LINES, "async with asyncio.timeout(TAKEN_S_MAX):", "async with asyncio.timeout(None):")
+@pytest.mark.mutation(LINES, "            self.frames.end()\n", "")
+def test_a_wire_that_asks_and_does_not_read_is_cut_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody waits for it, but not for long; what it had asked beyond that is not asked any more."""
+    monkeypatch.setattr("hil.lines.TAKEN_S_MAX", 0.3)
+
+    async def run() -> None:
+        async with on_tcp() as (here, device):
+            one, two = await here.tap.link("worker-1"), await here.tap.link("worker-2")
+            here.tap._servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            other = await Client.on(two)
+            assert await other.ask(READ, 1) == adu(READ_REPLY, 1)
+            right, device.says = device.says, lambda _: adu(BLOCK_REPLY)
+            with socket.socket() as deaf:
+                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                deaf.connect(("127.0.0.1", one.port))
+                deaf.sendall(adu(BLOCK) * ASKED)
+                while not one.busy:
+                    await asyncio.sleep(0)
+                await here.tap.drained(one)
+            assert 0 < device.pdus.count(BLOCK) < ASKED
+            device.says = right
+            assert await other.ask(READ, 2) == adu(READ_REPLY, 2)
+            assert device.sessions == 1
+            await other.close()
 
     asyncio.run(run())
 

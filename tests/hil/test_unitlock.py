@@ -59,6 +59,37 @@ def held(folder: Path, unit: Identity = UNIT) -> Iterator[UnitLock]:
         lock.release()
 
 
+@pytest.mark.mutation(
+    FILE, '(RUN_LOCK if RUN_LOCK.is_dir() else Path("/tmp"))', 'Path(os.environ.get("TMPDIR", "/tmp"))'
+)
+def test_all_runs_on_a_machine_look_in_the_same_place(tmp_path: Path) -> None:
+    """Whatever their folder for temporary files is: else two would each have the unit."""
+    say = "from hil.unitlock import FOLDER; print(FOLDER)"
+    folders = {
+        subprocess.run(
+            [sys.executable, "-c", say],
+            env={**os.environ, **changes},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for changes in ({"TMPDIR": str(tmp_path)}, {"TMPDIR": "/tmp", "HOME": str(tmp_path)})
+    }
+    assert folders == {f"{'/run/lock' if os.path.isdir('/run/lock') else '/tmp'}/battery-hil\n"}
+
+
+@pytest.mark.mutation(
+    FILE, "        folder = folder or FOLDER\n", '        folder = folder or Path("/tmp")\n'
+)
+def test_a_lock_is_in_that_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody says another one, in a folder that is made for everybody."""
+    monkeypatch.setattr("hil.unitlock.FOLDER", tmp_path / "locks")
+    lock = UnitLock(UNIT)
+    lock.release()
+    assert lock.path.parent == tmp_path / "locks"
+    assert lock.path.parent.stat().st_mode & 0o7777 == 0o1777
+
+
 @pytest.mark.mutation(FILE, "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB")
 def test_a_second_run_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
     """While another process has the unit nobody else gets it; the message names the unit and the lock."""
