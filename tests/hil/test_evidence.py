@@ -70,7 +70,9 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) ->
 
 
 @pytest.mark.mutation(
-    "hil/evidence.py", "        except OSError as error:\n", "        except ValueError as error:\n"
+    "hil/evidence.py",
+    "        except OSError as error:\n            raise",
+    "        except ValueError as error:\n            raise",
 )
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     """Where a file has the name, it is refused with the reason, and left alone."""
