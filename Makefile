@@ -1,7 +1,9 @@
 # Each command does all of its own set-up in ./.venv: Python 3.11 or newer with its venv module is enough.
 #
 #   make run            the restart suite on the simulator   (make run ARGS="--suite all")
-#   make test           everything that has to hold; `make check` is the same
+#   make test           everything that has to hold and takes minutes; `make check` is the same
+#   make slow           the tests that take longer: many processes killed, the real clock, every command of the docs
+#   make kills          every process of a bench rehearsal killed at every frame (half an hour; ARGS="--every 20")
 #   make mutants        does each guard's test notice when the guard is gone? (about ten minutes; ARGS=tests/ledger)
 #   make format         format and apply the linter's safe fixes
 #   make wheel          build the wheel into dist/
@@ -18,7 +20,7 @@ BIN := .venv/bin
 
 # Every step shares one .venv, also under `make -j`.
 .NOTPARALLEL:
-.PHONY: run test check mutants format wheel clean setup-run setup-test
+.PHONY: run test check slow kills mutants format wheel clean setup-run setup-test
 
 run: setup-run
 	$(BIN)/hil run $(ARGS)
@@ -31,9 +33,16 @@ check: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m '' $(ARGS)
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+slow: setup-test
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(ARGS)
+
+# Runner, guardian, worker, and Ctrl-C, at every frame of a rehearsal, on three kinds of unit: about 2,000 runs.
+kills: setup-test
+	$(BIN)/python tests/hil/killkit.py $(ARGS)
 
 mutants: setup-test
 	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)

@@ -8,12 +8,20 @@ import pytest
 
 from tests.hil.killkit import OPERATOR, RUN_FILES, UNITS, VICTIMS, lose
 
-pytestmark = pytest.mark.slow
 
 FRAMES = {"runner": (111, 112, 150, 230), "guardian": (5, 61, 112, 160), "worker": (97, 111, 112, 140)}
 """Before the trigger, at its request and its reply, while the pulse runs, and after it; ``killkit`` tries every one."""
 
 
+def test_a_runner_that_is_killed_as_it_starts_a_pulse(tmp_path: Path) -> None:
+    """The guardian stops it by itself, says so on the terminal, and the unit's own journal agrees."""
+    ended = lose("cosmetic timer", "runner", 112, tmp_path / "run")
+    assert ended.hit, ended
+    assert not ended.in_force, ended
+    assert "unit HIL-0001 is safe" in ended.said
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("unit", UNITS)
@@ -27,6 +35,7 @@ def test_a_unit_ends_safe_or_is_said_not_to_be(unit: str, victim: str, tmp_path:
         assert ended.after_s is None or ended.after_s < 40, ended
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("unit", UNITS)
 def test_ctrl_c_at_any_moment(unit: str, tmp_path: Path) -> None:
@@ -40,6 +49,7 @@ def test_ctrl_c_at_any_moment(unit: str, tmp_path: Path) -> None:
         assert "aborted clean (durable)" in ended.said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.mutation(
     "hil/guardian.py", "        if self._armed and (self._ours or self._unparked):\n", "        if True:\n"
