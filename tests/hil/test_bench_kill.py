@@ -8,7 +8,6 @@ import pytest
 
 from tests.hil.killkit import OPERATOR, RUN_FILES, UNITS, VICTIMS, lose
 
-
 FRAMES = {"runner": (111, 112, 150, 230), "guardian": (5, 61, 112, 160), "worker": (97, 111, 112, 140)}
 """Before the trigger, at its request and its reply, while the pulse runs, and after it; ``killkit`` tries every one."""
 
