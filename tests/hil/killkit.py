@@ -83,8 +83,11 @@ def config_of(unit: str, folder: Path) -> Path:
     return path
 
 
-def lose(unit: str, victim: str, at_frame: int, folder: Path, scenario: str = "clean") -> Ended:
-    """Rehearse one row, and kill ``victim`` while frame number ``at_frame`` is on its way."""
+def lose(unit: str, victim: str, at_frame: int, folder: Path, *, of_trigger: bool = False) -> Ended:
+    """Rehearse one row, and kill ``victim`` while frame number ``at_frame`` is on its way.
+
+    ``of_trigger``: the trigger's request is number 1, its reply number 2.
+    """
     terminal, theirs = os.pipe()
     hit, told = os.pipe()
     config = config_of(unit, folder)
@@ -97,7 +100,7 @@ def lose(unit: str, victim: str, at_frame: int, folder: Path, scenario: str = "c
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)
         code = 70
         try:
-            code = _run(config, victim, at_frame, folder, scenario, told)
+            code = _run(config, victim, at_frame, folder, told, of_trigger=of_trigger)
         finally:
             os._exit(code)
     os.close(theirs)
@@ -121,20 +124,20 @@ def _until_closed(descriptor: int) -> str:
         said += data
 
 
-def _run(config: Path, victim: str, at_frame: int, folder: Path, scenario: str, told: int) -> int:
+def _run(config: Path, victim: str, at_frame: int, folder: Path, told: int, *, of_trigger: bool) -> int:
     """In a process of its own: ``hil run`` of one row, with a frame counter that kills."""
     seen = 0
     record = BenchRow._record
 
     def counting(self: BenchRow, frame: Frame) -> None:
         nonlocal seen
-        seen += 1
+        seen += seen > 0 or frame.is_write or not of_trigger
         record(self, frame)
         if seen == at_frame:
             _kill(self, victim, told)
 
     BenchRow._record = counting  # type: ignore[method-assign]
-    asked = ["run", str(config), "--rehearse", "--attended", "--scenario", scenario, "--worker", "durable"]
+    asked = ["run", str(config), "--rehearse", "--attended", "--scenario", "clean", "--worker", "durable"]
     sys.argv = ["hil", *asked, "--out", str(folder)]
     try:
         cli.main()
