@@ -1,6 +1,6 @@
 """Bench rehearsals that lose one of their processes, by SIGKILL, at a chosen frame.
 
-``python tests/hil/killkit.py [--every N] [--jobs N] [UNIT …]`` tries every frame on every kind of unit, and prints how
+``python tests/hil/killkit.py [--every N] [--victim V] [UNIT …]`` tries every frame on every kind of unit, and prints how
 many runs there were, how they ended, and the worst time to safe. The tests try some of them.
 """
 
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -211,33 +211,46 @@ def _journal(path: Path) -> Journal:
     return Journal(path)
 
 
-def everywhere(units: list[str], every: int, folder: Path) -> Iterator[Ended]:
-    """Every ``every``-th frame, until a run has no frame of that number any more."""
+def everywhere(units: Sequence[str], victims: Sequence[str], every: int, folder: Path) -> Iterator[Ended]:
+    """Every ``every``-th frame of a run at which there is somebody to kill."""
     for unit in units:
-        for victim in (*VICTIMS, OPERATOR):
-            for at_frame in range(1, 100_000, every):
+        spans = _spans(unit, folder)
+        for victim in victims:
+            for at_frame in range(spans[victim].start, spans[victim].stop, every):
                 place = folder / f"{unit}-{victim}-{at_frame}".replace(" ", "-")
                 ended = lose(unit, victim, at_frame, place)
                 shutil.rmtree(place, ignore_errors=True)
-                if not ended.hit and victim != "worker":
-                    break
-                yield ended
-                if not ended.hit and at_frame > 400:
-                    break
+                place.with_suffix(".toml").unlink()
+                if ended.hit:
+                    yield ended
+
+
+def _spans(unit: str, folder: Path) -> dict[str, range]:
+    """Victim → the frames at which it lives, by a run in which nobody is killed."""
+    place = folder / f"{unit}-undisturbed".replace(" ", "-")
+    lose(unit, "nobody", 0, place)
+    events = [json.loads(line) for line in (place / "events.jsonl").read_text().splitlines()]
+    links = [event["link"] for event in events if event["what"] == "frame"]
+    working = [number for number, link in enumerate(links, start=1) if link.startswith("worker")]
+    whole = range(1, len(links) + 1)
+    return dict.fromkeys((*VICTIMS, OPERATOR), whole) | {
+        "worker": range(working[0] - 1, working[-1] + 2)
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--victim", action="append", choices=[*VICTIMS, "operator"])
     parser.add_argument("units", nargs="*", default=list(UNITS))
     given = parser.parse_args()
+    asked = given.victim or [*VICTIMS, "operator"]
+    victims = [OPERATOR if victim == "operator" else victim for victim in asked]
     counted: Counter[str] = Counter()
     worst: Ended | None = None
     bad = []
     with tempfile.TemporaryDirectory(prefix="hil-kill-") as name:
-        for ended in everywhere(given.units, given.every, Path(name)):
-            if not ended.hit:
-                continue
+        for ended in everywhere(given.units, victims, given.every, Path(name)):
             counted[f"{ended.unit}, {ended.victim} killed"] += 1
             if not ended.good:
                 bad.append(ended)
