@@ -153,6 +153,8 @@ class Trigger:
     at_s: float
     applied: bool | None
     """Answered normally; refused is False; None if no answer was seen."""
+    exception: int | None = None
+    """With which the unit refused it."""
 
 
 def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger, ...]:
@@ -172,7 +174,8 @@ def triggers(frames: Iterable[WireFrame], control: ControlMap) -> tuple[Trigger,
         if request.is_write:
             answer = frame.pdu[0] < 0x80
             if is_trigger(request.pdu, control, enabled):
-                found.append(Trigger(request.link, request.at_s, answer))
+                code = None if answer or len(frame.pdu) < 2 else frame.pdu[1]
+                found.append(Trigger(request.link, request.at_s, answer, code))
             if answer:
                 enabled = _enabled_by(written(request.pdu), control, enabled)
         elif frame.pdu[0] == 3:
@@ -333,7 +336,19 @@ def judge(expected: Expected, expected_wh: float, facts: Facts) -> Judgement:
             f"triggers on the wire: expected {expected.triggers}, observed {observed.get('triggers')}"
         )
     problems += _energy_problems(expected_wh, facts)
+    problems += _refusals(facts) if problems else []
     return Judgement("fail" if problems else "pass", observed, tuple(problems))
+
+
+def _refusals(facts: Facts) -> list[str]:
+    """What is no worker's fault: the unit did not take the trigger."""
+    if facts.frames is None or facts.control is None:
+        return []
+    codes = {trigger.exception for trigger in triggers(facts.frames, facts.control)} - {None}
+    said = ", ".join(f"{code:02d}" for code in sorted(code for code in codes if code is not None))
+    return (
+        [f"the unit refused the trigger with exception {said}: may this client write to it?"] if said else []
+    )
 
 
 def _energy_problems(expected_wh: float, facts: Facts) -> list[str]:

@@ -72,7 +72,9 @@ def missing(scenario: Scenario, config: Config) -> str | None:
     if not lacking:
         return None
     if config.is_bench:
-        return f"needs {', '.join(lacking)}; a command is one frame here (target.commit, or the profile's plan)"
+        return (
+            f"needs {', '.join(lacking)}; a command is one frame here (target.commit, or the profile's plan)"
+        )
     where = ", ".join(dict.fromkeys(OFFERED_BY[need] for need in lacking))
     return f"needs {', '.join(lacking)}, which this target does not offer; {where} does"
 

@@ -1,7 +1,7 @@
 """Bench rehearsals that lose one of their processes, by SIGKILL, at a chosen frame.
 
-``python tests/hil/killkit.py [--every N] [--victim V] [UNIT …]`` tries every frame on every kind of unit, and prints how
-many runs there were, how they ended, and the worst time to safe. The tests try some of them.
+``python tests/hil/killkit.py [--every N] [--victim V] [UNIT …]`` tries every frame on every kind of unit, and prints
+how many runs there were, how they ended, and the worst time to safe. The tests try some of them.
 """
 
 from __future__ import annotations
@@ -233,9 +233,7 @@ def _spans(unit: str, folder: Path) -> dict[str, range]:
     links = [event["link"] for event in events if event["what"] == "frame"]
     working = [number for number, link in enumerate(links, start=1) if link.startswith("worker")]
     whole = range(1, len(links) + 1)
-    return dict.fromkeys((*VICTIMS, OPERATOR), whole) | {
-        "worker": range(working[0] - 1, working[-1] + 2)
-    }
+    return dict.fromkeys((*VICTIMS, OPERATOR), whole) | {"worker": range(working[0] - 1, working[-1] + 2)}
 
 
 def main() -> int:

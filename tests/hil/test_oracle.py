@@ -523,3 +523,11 @@ def test_a_trigger_may_be_any_value_but_zero() -> None:
     assert control.enabled({control.enable: 0, control.enable + 1: 0}) is False
     assert control.enabled({}) is None
     assert replace(CONTROL, on=(2,)).enabled({CONTROL.enable: 1}) is False
+
+
+@pytest.mark.mutation("hil/oracle.py", "_refusals(facts) if problems else []", "[]")
+def test_a_unit_that_refuses_the_trigger_is_named() -> None:
+    """A row that fails for it says so: it is no fault of the worker's."""
+    refused = frames(*LOOKED, (START, bytes((0x90, 1))))
+    problems = judge(EXPECTED, 16.7, replace(BENCH, frames=refused, delivered_wh=0.0)).problems
+    assert problems[-1] == "the unit refused the trigger with exception 01: may this client write to it?"
