@@ -81,8 +81,8 @@ class BenchGate:
         return why
 
     def refused(self, link: str, why: str) -> None:
-        """A request did not pass. The guardian's are its own matter: it goes on until the unit is safe."""
-        if not link.startswith(GUARDIAN):
+        """A request did not pass. The guardian's are its own matter; once the gate is shut, nobody's is a fault."""
+        if self._shut is None and not link.startswith(GUARDIAN):
             self.refusals.append(why)
 
     def starts(self, pdu: bytes) -> bool:

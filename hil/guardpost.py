@@ -127,6 +127,9 @@ class GuardPost:
                 outlives=True,
                 descriptors=[theirs.fileno(), runner, TERMINAL, *kept],
             )
+        except BaseException:
+            self._time.gone(self.name)
+            raise
         finally:
             theirs.close()
             os.close(runner)

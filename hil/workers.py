@@ -90,7 +90,11 @@ class Workers:
             "HIL_KILL": kill,
         }
         argv = ["hil.worker", kind]
-        process = await self._launcher.run(name, argv, environment, self._folder, cold=cold)
+        try:
+            process = await self._launcher.run(name, argv, environment, self._folder, cold=cold)
+        except BaseException:
+            self._time.gone(name)  # it never was, or the launcher ends it as it comes: nobody waits for it
+            raise
         if link is not None:
             link.victim = process
         if self.watcher is not None:

@@ -39,7 +39,7 @@ def test_a_unit_ends_safe_or_is_said_not_to_be(unit: str, victim: str, tmp_path:
 @pytest.mark.parametrize("unit", UNITS)
 def test_ctrl_c_at_any_moment(unit: str, tmp_path: Path) -> None:
     """Safe, exit code 130, and a complete run folder, in which the row is aborted."""
-    for at_frame, of_trigger in ((1, False), (40, False), (1, True), (2, True), (50, True)):
+    for at_frame, of_trigger in ((1, False), (41, False), (46, False), (1, True), (2, True), (50, True)):
         ended = lose(unit, OPERATOR, at_frame, tmp_path / f"{at_frame}-{of_trigger}", of_trigger=of_trigger)
         assert ended.hit, ended
         assert ended.exit_code == 130, ended
