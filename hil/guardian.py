@@ -207,7 +207,6 @@ class Guardian:
         return {
             "op": "seen",
             "sample": None if self._last is None else SAMPLE.dump_python(self._last, mode="json"),
-            "fresh_s": self._fresh_s,
             "default_s": self._default_s,
         }
 
@@ -335,7 +334,6 @@ class Guardian:
         self._latched, self._why = True, why
         self._since_s = self._fresh_s if since_s is None else since_s
         self._note("latched", why=why)
-        self._runner.say({"op": "latching", "why": why})
         self._kill_workers()
         self._make_it_safe(why, self._since_s)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from hil.clock import REAL
 from hil.guardian import CAPABILITIES
 from hil.launcher import Launcher, Process
-from hil.realtime import RunTime
+from hil.realtime import RunTime, starting
 from hil.runnerline import MESSAGE_BYTES_MAX
 from hil.safetystop import Safe
 from ledger import errors
@@ -118,18 +118,15 @@ class GuardPost:
         runner = os.pidfd_open(os.getpid())
         self._safe_s = SAFE_S_MAX + float(settings["try_s"])
         try:
-            document = {**settings, "clock": self._time.register(self.name)}
-            self._process = await self._launcher.run(
-                self.name,
-                ["hil.guardian", json.dumps(document)],
-                {},
-                self._folder,
-                outlives=True,
-                descriptors=[theirs.fileno(), runner, TERMINAL, *kept],
-            )
-        except BaseException:
-            self._time.gone(self.name)
-            raise
+            with starting(self._time, self.name) as clock:
+                self._process = await self._launcher.run(
+                    self.name,
+                    ["hil.guardian", json.dumps({**settings, "clock": clock})],
+                    {},
+                    self._folder,
+                    outlives=True,
+                    descriptors=[theirs.fileno(), runner, TERMINAL, *kept],
+                )
         finally:
             theirs.close()
             os.close(runner)
@@ -137,7 +134,7 @@ class GuardPost:
         self._control = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._readable)
         self._watching = asyncio.create_task(self._watch(self._process))
-        if document["clock"] == REAL:
+        if clock == REAL:
             self._pinging = asyncio.create_task(self._ping())
         return await self._wait_for_answer(self.gone)
 
@@ -264,8 +261,8 @@ class GuardPost:
         if message["op"] == "latched":
             self.latched = self._safe(message)
             self._fail(Latched(message["cause"]))
-        elif message["op"] in ("latching", "pong"):
-            pass  # the verdict follows; it lives
+        elif message["op"] == "pong":
+            pass  # it lives
         elif message["op"] == "ping":
             self._tell({"op": "pong"})
         elif message["id"] == self._asked and self._answer is not None and not self._answer.done():

@@ -29,7 +29,7 @@ from hil.launcher import Launcher, Process
 from hil.probe_record import ProbeRecord, TimerFound, save
 from hil.probe_words import lines
 from hil.prober import MESSAGE_BYTES_MAX, SWITCH_S_MAX, Orders, short_timer_s
-from hil.realtime import RealTime
+from hil.realtime import RealTime, starting
 from hil.standin import StandIn
 from hil.stopping import BENCH_NOTE, stopping, to_the_end
 from hil.unitlock import UnitLock
@@ -185,15 +185,16 @@ class Probing:
         target, link = await self.rig.worker(name, ())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        environment = {
-            "HIL_TARGET": target,
-            "HIL_PROBE": json.dumps(asdict(orders)),
-            "HIL_CLOCK": self._time.register(name),
-        }
         try:
-            process = await self._launcher.run(
-                name, ["hil.prober"], environment, self._folder, descriptors=[theirs.fileno()]
-            )
+            with starting(self._time, name) as clock:
+                environment = {
+                    "HIL_TARGET": target,
+                    "HIL_PROBE": json.dumps(asdict(orders)),
+                    "HIL_CLOCK": clock,
+                }
+                process = await self._launcher.run(
+                    name, ["hil.prober"], environment, self._folder, descriptors=[theirs.fileno()]
+                )
         finally:
             theirs.close()
         if link is not None:

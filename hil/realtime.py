@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 from hil.clock import REAL
@@ -48,6 +48,17 @@ class RunTime(Protocol):
 
     async def watch(self, awaitable: Awaitable[T]) -> T:
         """Await, while the rig counts as awake."""
+
+
+@contextmanager
+def starting(time: RunTime, name: str) -> Iterator[str]:
+    """Start a process in this block, on the clock that it gives. One that does not come to be holds no clock."""
+    clock = time.register(name)
+    try:
+        yield clock
+    except BaseException:
+        time.gone(name)  # it never was, or the launcher ends it as it comes: nobody waits for it
+        raise
 
 
 class RealTime:

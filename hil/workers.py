@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hil.launcher import Launcher, Process
-from hil.realtime import RunTime
+from hil.realtime import RunTime, starting
 from hil.rig import Rig
 from hil.scenarios.model import TapFault, Worker
 from hil.wiretap import TapLink
@@ -82,19 +82,16 @@ class Workers:
     ) -> Running:
         """Start one worker; it is a participant of the clock before it exists."""
         target, link = await self._rig.worker(name, faults)
-        environment = {
-            "HIL_TARGET": target,
-            "HIL_COMMAND": command.model_dump_json(),
-            "HIL_LEDGER": self._ledger,
-            "HIL_CLOCK": self._time.register(name),
-            "HIL_KILL": kill,
-        }
         argv = ["hil.worker", kind]
-        try:
+        with starting(self._time, name) as clock:
+            environment = {
+                "HIL_TARGET": target,
+                "HIL_COMMAND": command.model_dump_json(),
+                "HIL_LEDGER": self._ledger,
+                "HIL_CLOCK": clock,
+                "HIL_KILL": kill,
+            }
             process = await self._launcher.run(name, argv, environment, self._folder, cold=cold)
-        except BaseException:
-            self._time.gone(name)  # it never was, or the launcher ends it as it comes: nobody waits for it
-            raise
         if link is not None:
             link.victim = process
         if self.watcher is not None:
