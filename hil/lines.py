@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import tty
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from adapters.framing import TCP, Adu, Framing, NotAFrame, RtuFraming
 from hil.certificates import Authority
+from simulator.door import Door
 from simulator.handler import HALF_FRAME_S
 from simulator.tls import OPERATOR, ServerTls, peer_role
 
@@ -230,15 +232,17 @@ class StreamWiring:
     def __init__(self, device: tuple[str, int], framing: Framing = TCP) -> None:
         self.device, self.framing = device, framing
 
-    async def listen(self, serve: Callable[[StreamSide], Awaitable[None]]) -> asyncio.Server:
-        """Accept workers on a loopback port of its own."""
+    async def listen(self, serve: Callable[[StreamSide], Awaitable[None]]) -> tuple[asyncio.Server, Door]:
+        """Accept workers on a loopback port of its own; the door is shut before the server is closed."""
 
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await serve(StreamSide(reader, writer, self.framing.request))
 
-        return await asyncio.get_running_loop().create_server(
-            lambda: asyncio.StreamReaderProtocol(_Patient(), accepted), LOOPBACK, 0, ssl=self._inward()
+        door = Door(socket.create_server((LOOPBACK, 0)))
+        server = await asyncio.get_running_loop().create_server(
+            lambda: asyncio.StreamReaderProtocol(_Patient(), accepted), sock=door, ssl=self._inward()
         )
+        return server, door
 
     async def connect(self, worker: StreamSide) -> StreamSide:
         """The device's side for one connection of a worker. Raises ``OSError``."""

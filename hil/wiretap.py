@@ -19,6 +19,7 @@ from hil.lines import LineWiring, Seen, Side, StreamSide, StreamWiring
 from hil.realtime import RunTime
 from hil.scenarios.model import TapFault
 from hil.virtualtime import LOOP_TURNS
+from simulator.door import Door
 
 WRITE_FUNCTIONS: Final = frozenset({5, 6, 15, 16, 22, 23})
 DEVICE_S_MAX: Final = 2.0
@@ -102,7 +103,7 @@ class Tap:
         self._time = time
         self._now_s = now_s
         self._record = record
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, Door]] = []
         self._links: list[TapLink] = []
         self._idle: dict[int, bool] = {}
         """For each worker's side that is open, by descriptor: whether the tap waits for its next request."""
@@ -116,7 +117,7 @@ class Tap:
         """Whether nothing that a worker has sent waits to be read, connections to be accepted included."""
         if not all(self._idle.values()):
             return False
-        listening = [listener.fileno() for server in self._servers for listener in server.sockets]
+        listening = [door.fileno() for _, door in self._servers if door.fileno() >= 0]
         return not select.select([*listening, *self._idle], [], [], 0)[0]
 
     async def link(self, name: str, faults: tuple[TapFault, ...] = ()) -> TapLink:
@@ -144,10 +145,10 @@ class Tap:
             finally:
                 link.busy.discard(task)
 
-        server = await wiring.listen(serve)
-        link.port = server.sockets[0].getsockname()[1]
+        server, door = await wiring.listen(serve)
+        link.port = door.getsockname()[1]
         link.target = wiring.target(link.port)
-        self._servers.append(server)
+        self._servers.append((server, door))
 
     async def drained(self, link: TapLink) -> None:
         """Wait until everything that a dead worker had sent is through, a connection that waits included."""
@@ -165,7 +166,8 @@ class Tap:
             line.frames.forget()  # half a frame of the dead is no beginning of the next one's
 
     async def stop(self) -> None:
-        for server in self._servers:
+        for server, door in self._servers:
+            await door.shut()
             server.close()
         tasks = [task for link in self._links for task in link.busy]
         tasks += [*self._late, *([self._line] if self._line is not None else [])]

@@ -13,7 +13,6 @@ looked at (:mod:`simulator.handler`).
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from pymodbus.server.requesthandler import ServerRequestHandler
 from pymodbus.simulator.simcore import SimCore
 
 from simulator.device import Device
+from simulator.door import Door, turns
 from simulator.handler import Answers, Conversation, RtuConversation, TcpConversation, sim_devices
 from simulator.stamp import stamp
 from simulator.tls import WRITERS, ServerTls, peer_role
@@ -74,6 +74,7 @@ class SimulatorServer:
         self._tls: Final = tls
         self._sessions_max: Final = sessions_max
         self._server: _Server | None = None
+        self._door: Door | None = None
         self._stamping: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
@@ -87,19 +88,17 @@ class SimulatorServer:
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        if self._sessions_max:
-            listener = _Door(listener, self._sessions_max)
+        door = Door(listener, self._sessions_max)
         try:
-            listener.setblocking(False)
-            server = _Server(self._devices, listener, self._framing, context)
+            server = _Server(self._devices, door, self._framing, context)
             await server.serve_forever(background=True)
         except BaseException:
-            listener.close()
+            door.close()
             raise
-        self._server = server
+        self._server, self._door = server, door
         if self._real_time:
             self._stamping = asyncio.create_task(stamp(self._devices.values()))
-        bound: int = listener.getsockname()[1]
+        bound: int = door.getsockname()[1]
         return bound
 
     async def stop(self) -> None:
@@ -110,11 +109,13 @@ class SimulatorServer:
             stamping.cancel()
             with suppress(asyncio.CancelledError):
                 await stamping
-        if server is not None:
+        if server is not None and self._door is not None:
+            await self._door.shut()
             if self._tls is not None:  # a farewell inside TLS would be waited for, half a minute if need be
                 for connection in list(server.active_connections.values()):
                     connection.transport.abort()  # type: ignore[attr-defined]
             await server.shutdown()  # type: ignore[no-untyped-call]
+            await turns()
 
     async def serve_forever(self) -> None:
         """Serve until :meth:`stop`, or until cancelled; starts first if need be."""
@@ -125,38 +126,6 @@ class SimulatorServer:
             await asyncio.shield(self._server.serving)
         finally:
             await self.stop()
-
-
-class _Door(socket.socket):
-    """A listening socket that lets in only so many at a time; who comes too many is shown out at once.
-
-    It counts TCP connections, so that an unfinished TLS handshake is one, and asks the system who has left: a
-    client that is gone makes room at that moment, whether or not its last requests have been looked at.
-    """
-
-    def __init__(self, listener: socket.socket, sessions_max: int) -> None:
-        """Takes over ``listener``'s descriptor."""
-        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
-        self._sessions_max: Final = sessions_max
-        self._inside: list[socket.socket] = []
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        while True:
-            connection, address = super().accept()
-            self._inside = [each for each in self._inside if not _has_left(each)]
-            if len(self._inside) < self._sessions_max:
-                self._inside.append(connection)
-                return connection, address
-            connection.close()
-
-
-def _has_left(connection: socket.socket) -> bool:
-    """Whether a connection is closed on this side, or the other has sent FIN or RST."""
-    if connection.fileno() < 0:
-        return True
-    poll = select.poll()
-    poll.register(connection, select.POLLRDHUP)  # POLLHUP and POLLERR are told in any case
-    return bool(poll.poll(0))
 
 
 class _Server(ModbusTcpServer):

@@ -155,6 +155,7 @@ async def on_tcp() -> AsyncIterator[tuple[Shared, CountedDevice]]:
             yield here, device
     finally:
         device.may_answer.set()
+        await turn()  # who is on the threshold comes in before the door is closed
         server.close()
         await server.wait_closed()
         await turn()

@@ -149,6 +149,7 @@ async def bench() -> AsyncIterator[Bench]:
     finally:
         device.may_answer.set()
         await tap.stop()
+        await turn()  # who is on the threshold comes in before the door is closed
         server.close()
         await server.wait_closed()
         await time.stop()

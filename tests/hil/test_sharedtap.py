@@ -362,7 +362,7 @@ def test_a_wire_that_asks_and_does_not_read_is_cut_and_nobody_else(monkeypatch: 
     async def run() -> None:
         async with on_tcp() as (here, device):
             one, two = await here.tap.link("worker-1"), await here.tap.link("worker-2")
-            here.tap._servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            here.tap._servers[0][1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             other = await Client.on(two)
             assert await other.ask(READ, 1) == adu(READ_REPLY, 1)
             right, device.says = device.says, lambda _: adu(BLOCK_REPLY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import ssl
@@ -9,7 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,23 @@ def test_fewer_than_none_are_refused(clock: ManualClock) -> None:
     """A negative number is a mistake; 0 is how to say that there is no limit."""
     with pytest.raises(ValueError, match=r"sessions_max must be 0 \(no limit\) or above, not -1"):
         SimulatorServer({1: Device(clock)}, sessions_max=-1)
+
+
+@pytest.mark.mutation(SERVER, "await self._door.shut()", "pass")
+@pytest.mark.mutation("simulator/door.py", "await turns()", "pass")
+@pytest.mark.parametrize("turns", range(6))
+def test_who_is_let_in_while_the_server_stops_is_let_go(device: Device, turns: int) -> None:
+    """However far a connection has come when the server stops, it is closed once stop() returns."""
+
+    async def run() -> None:
+        server = SimulatorServer({1: device})
+        port = await server.start()
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as late:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            late.settimeout(PATIENCE_S / 100)
+            with suppress(ConnectionResetError):  # let go as well
+                assert late.recv(1) == b""
+
+    asyncio.run(run())

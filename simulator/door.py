@@ -1,0 +1,64 @@
+"""A listening socket that decides who comes in.
+
+asyncio accepts a connection in one turn of its loop and makes it in the next. A server that is closed between
+the two loses the connection: it stays open, and belongs to nobody (Python 3.11 to 3.13, ``Server._attach``).
+So a server first shuts its door, lets in who is on the threshold, and only then closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from typing import Any, Final
+
+_TURNS: Final = 10
+"""Of the loop: a connection that was just accepted needs three to be made, and two to be closed."""
+
+
+class Door(socket.socket):
+    """Lets in only so many at a time; who comes too many is shown out at once.
+
+    It counts TCP connections, so that an unfinished TLS handshake is one, and asks the system who has left: a
+    client that is gone makes room at that moment, whether or not its last requests have been looked at.
+    """
+
+    def __init__(self, listener: socket.socket, sessions_max: int = 0) -> None:
+        """Takes over ``listener``'s descriptor; ``sessions_max`` 0 is no limit."""
+        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
+        self.setblocking(False)
+        self._sessions_max: Final = sessions_max
+        self._inside: list[socket.socket] = []
+        self._is_shut = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        while not self._is_shut:
+            connection, address = super().accept()
+            if not self._sessions_max:
+                return connection, address
+            self._inside = [each for each in self._inside if not _has_left(each)]
+            if len(self._inside) < self._sessions_max:
+                self._inside.append(connection)
+                return connection, address
+            connection.close()
+        raise BlockingIOError("the door is shut")
+
+    async def shut(self) -> None:
+        """Let nobody in any more; on return everybody who was let in is a connection of the server's."""
+        self._is_shut = True
+        await turns()
+
+
+async def turns() -> None:
+    """Give the loop the turns that it takes to make, and to end, a connection."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
+def _has_left(connection: socket.socket) -> bool:
+    """Whether a connection is closed on this side, or the other has sent FIN or RST."""
+    if connection.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)  # POLLHUP and POLLERR are told in any case
+    return bool(poll.poll(0))
