@@ -12,6 +12,8 @@
     │   ├── LedgerBusy      could not be locked in time; nothing was claimed
     │   ├── PayloadConflict the id is known under another payload; the row is unchanged
     │   ├── SequenceTaken   another command of this device has this seq; nothing was recorded
+    │   ├── BeforeHorizon   the command may have been carried out and pruned; nothing was recorded
+    │   ├── EvidenceChanged the row is not what was looked at any more; nothing was changed
     │   └── StaleFence      somebody else owns the row now; nothing was changed or sent
     └── UnitError
         ├── UnitUnreachable no connection to the unit
@@ -84,6 +86,26 @@ class SequenceTaken(LedgerError):
         super().__init__(
             f"seq {seq} of device {device} belongs to command {holder}; nothing was recorded:"
             " give the new command a higher seq"
+        )
+
+
+class BeforeHorizon(LedgerError):
+    """A command from before what the books remember: it may have been carried out, so it is not new."""
+
+    def __init__(self, id: str, device: str, seq: int, horizon: int) -> None:
+        super().__init__(
+            f"command {id}: seq {seq} of device {device} is not above {horizon}, up to which the books are pruned:"
+            " it may have been carried out; nothing was recorded: give a new command a higher seq"
+        )
+
+
+class EvidenceChanged(LedgerError):
+    """Between looking at a row and deciding on it, the row changed."""
+
+    def __init__(self, id: str, shown: int, found: int) -> None:
+        super().__init__(
+            f"command {id}: decided on version {shown} of its row, which is at version {found} now, or the evidence"
+            " differs; nothing was changed: look at it again, and decide on what is there"
         )
 
 

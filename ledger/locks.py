@@ -9,11 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from ledger.errors import LedgerError, LedgerUnusable
+from ledger.errors import LedgerBusy, LedgerError, LedgerUnusable
+
+TRY_S: Final = 0.002
+"""Between two tries for a lock that is not waited for for ever; an exchange takes longer."""
 
 
 class FileLock:
@@ -51,14 +56,32 @@ class LockFolder:
         return FileLock(descriptor)
 
     @contextmanager
-    def waiting(self, name: str) -> Iterator[None]:
-        """Hold a lock for a block, waiting for whoever has it: they hold it for one exchange, or are dead."""
+    def waiting(self, name: str, patience_s: float | None = None) -> Iterator[None]:
+        """Hold a lock for a block, waiting for whoever has it; they hold it for a moment, or are dead.
+
+        Raises :class:`~ledger.errors.LedgerBusy` after ``patience_s`` real seconds: whoever has it stands still.
+        """
         descriptor = self._open(name)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if patience_s is None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            else:
+                self._try(name, descriptor, time.monotonic() + patience_s)
             yield
         finally:
             os.close(descriptor)
+
+    def _try(self, name: str, descriptor: int, until_s: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= until_s:
+                    raise LedgerBusy(
+                        f"{self._path(name)} is held by another process, which stands still; nothing was sent"
+                    ) from None
+            time.sleep(TRY_S)
 
     def is_held(self, name: str) -> bool:
         """Whether a live process is seen to hold the lock."""

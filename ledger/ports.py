@@ -5,14 +5,19 @@ Each protocol states, for every method, what is true before, after, and if it ra
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from ledger.control import ControlPoints
+from ledger.engine import Owner
 from ledger.machine import Event, Fact, Reason, State
 from ledger.model import (
+    RECEIPT,
+    SAMPLE,
     Capabilities,
     Command,
     Evidence,
@@ -116,13 +121,25 @@ class Row:
     """Counts every change of the row, for compare-and-set."""
     fence: int
     attempt: int
+    deaths: int
+    """Workers that died with it in their hands."""
     incarnation: str | None
-    """Who works, or last worked, on it."""
+    """Who works, or last worked, on it; None if nobody ever did, or it was given back."""
     baseline: Sample | None
     """What the device said before the first frame of the attempt."""
     since_wall_s: float
     """When the row entered its state."""
     receipt: Receipt | None
+
+    @property
+    def evidence_digest(self) -> str:
+        """SHA-256 (hex) over what the books say of it: a decision names the evidence that it was taken on."""
+        parts = [self.digest, self.state, self.reason, self.version, self.fence, self.attempt]
+        shown = [
+            None if self.baseline is None else SAMPLE.dump_json(self.baseline).decode(),
+            None if self.receipt is None else RECEIPT.dump_json(self.receipt).decode(),
+        ]
+        return hashlib.sha256(json.dumps([*parts, *shown]).encode()).hexdigest()
 
 
 class Store(Protocol):
@@ -135,20 +152,39 @@ class Store(Protocol):
     :class:`~ledger.errors.IllegalEvent` when the table of states has no such transition.
     """
 
-    def begin_incarnation(self, now: Clock) -> str:
-        """Register this process as a worker, alive until it dies or closes the store; its name."""
+    def begin_incarnation(self, now: Clock, lease_s: float = ...) -> str:
+        """Register this process as a worker, alive until it dies or closes the store; its name.
+
+        It promises to be heard of again within ``lease_s``.
+        """
+
+    def renew(self, incarnation: str, until_wall_s: float) -> None:
+        """Promise to be heard of again until then."""
+
+    def owner(self, incarnation: str) -> Owner | None:
+        """The process behind an incarnation, or None if there is no such incarnation."""
 
     def submit(self, command: Command, now: Clock) -> Row:
         """Put a command on the books as PENDING. Known id, same payload: the row as it is.
 
-        Raises :class:`~ledger.errors.PayloadConflict` if the id is known under another payload.
+        In the same transaction the older open commands of the device learn of it: what is PENDING is closed as
+        superseded, or as cancelled by a release; what was sent is marked, or RELEASING from now on.
+
+        Raises :class:`~ledger.errors.PayloadConflict` if the id is known under another payload,
+        :class:`~ledger.errors.SequenceTaken`, :class:`~ledger.errors.BeforeHorizon`.
         """
 
     def claim(self, id: str, digest: str, incarnation: str, now: Clock) -> Claim:
-        """Take a PENDING command that no live incarnation holds; the attempt is counted in the same commit."""
+        """Take a PENDING command that no live incarnation holds; the attempt is counted in the same commit.
 
-    def wait(self, fence: int, why: str, now: Clock) -> None:
-        """Note why a claimed, PENDING command waits."""
+        A command with which too many workers died is closed as quarantined instead: the answer is Done.
+        """
+
+    def let_go(self, fence: int, now: Clock) -> None:
+        """Give an open command back: its worker ends, and did not die of it. Where it stands it stays."""
+
+    def wait(self, fence: int, why: str, now: Clock, detail: str = "") -> None:
+        """Note why a claimed, PENDING command waits; ``detail`` in words, for a person."""
 
     def intent(self, fence: int, baseline: Sample, plan_digest: str, now: Clock) -> None:
         """PENDING → INTENT with the baseline. Durable when it returns; an unsure commit was read back."""
@@ -170,17 +206,53 @@ class Store(Protocol):
     def receipt(self, fence: int, receipt: Receipt, now: Clock) -> State:
         """Apply "evidence level reached" and store the receipt; the new state."""
 
-    def adopt(self, id: str, incarnation: str, now: Clock) -> int | None:
+    def siblings(self, owner: Owner) -> tuple[Owner, ...]:
+        """Every incarnation of that owner's process: a process may work on many devices."""
+
+    def adopt(self, id: str, incarnation: str, now: Clock, silent: str | None = None) -> int | None:
         """Take over an open row of a dead incarnation without a new attempt.
 
         INTENT becomes UNCERTAIN; every other state stays. The new fence, or None where the owner lives.
         """
 
     def orphans(self) -> tuple[Row, ...]:
-        """The open rows whose incarnation is dead, oldest first."""
+        """The rows that a frame was intended for and whose incarnation is dead, oldest first."""
+
+    def stalled(self, now: Clock) -> tuple[tuple[Row, Owner], ...]:
+        """The open rows whose worker lives and has let its lease pass, with that worker."""
+
+    def resolve(
+        self, id: str, version: int, evidence: str, event: Event, facts: Iterable[Fact], by: str, now: Clock
+    ) -> State:
+        """Apply a person's decision, taken on that version and evidence of the row; the new state.
+
+        ``evidence`` is :attr:`Row.evidence_digest` as it was shown, ``by`` who decided and why. Raises
+        :class:`~ledger.errors.EvidenceChanged` if the row is not that any more.
+        """
 
     def newer(self, command: Command) -> str | None:
-        """The id of the newest command of the same device with a higher seq, or None."""
+        """The id of the newest command of the same device with a higher seq, or None.
+
+        A release that is meant for another command is not newer than this one.
+        """
+
+    def last_sent(self, device: str) -> Row | None:
+        """The newest command of a device that a frame was intended for, open or closed; None if there is none."""
+
+    def closed_before(self, command: Command) -> tuple[Row, ...]:
+        """The closed commands of the same device with a lower seq that were sent: the last 64, newest first."""
+
+    def sent_after(self, command: Command) -> tuple[Row, ...]:
+        """What a frame was intended for of the same device, with a higher seq, open or closed; newest first."""
+
+    def open_rows(self, device: str) -> tuple[Row, ...]:
+        """The rows of a device that are not closed, oldest first."""
+
+    def clock_mark(self) -> str | None:
+        """What :meth:`set_clock_mark` was last given; None if it never was."""
+
+    def set_clock_mark(self, mark: str) -> None:
+        """Remember how far the wall clock is believed (:mod:`ledger.clocks`)."""
 
     def row(self, id: str) -> Row | None:
         """One row as it stands, or None."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from ledger.errors import IllegalEvent, PayloadConflict, SequenceTaken, StaleFence
+from ledger.engine import Owner
+from ledger.errors import EvidenceChanged, IllegalEvent, PayloadConflict, SequenceTaken, StaleFence
 from ledger.machine import Event, Fact, Reason, State
-from ledger.model import EvidenceLevel, Identity, Pulse, Reading, Receipt, Sample
-from ledger.ports import Busy, Claimed, Conflict, Done, Held, Store
+from ledger.model import EvidenceLevel, Identity, Pulse, Reading, Receipt, Release, Sample
+from ledger.ports import Busy, Claimed, Conflict, Done, Held, Row, Store
 
 
 @dataclass
@@ -89,6 +91,11 @@ def exercise_store(open_store: Callable[[], Store]) -> None:
     _intent(first, second, fence, theirs, clock)
     _receipts(first, second, fence, theirs, clock)
     _takeover(first, second, theirs, clock)
+    _decisions(second, clock)
+    _succession(second, theirs, clock)
+    _giving_back(open_store, second, theirs, clock)
+    _leases(open_store, second, clock)
+    _clock_mark(open_store, second)
     second.close()
 
 
@@ -161,35 +168,147 @@ def _receipts(first: Store, second: Store, fence: int, theirs: str, clock: Manua
 def _takeover(first: Store, second: Store, theirs: str, clock: ManualClock) -> None:
     owner = first.begin_incarnation(clock)
     first.submit(pulse("c", 2), clock)
-    first.submit(pulse("d", 3), clock)
-    claimed = first.claim("c", pulse("c", 2).digest, owner, clock)
-    sent = first.claim("d", pulse("d", 3).digest, owner, clock)
-    assert isinstance(claimed, Claimed)
-    assert isinstance(sent, Claimed)
-    assert sent.fence > claimed.fence, "fences grow"
+    sent = _claimed(first, "c", 2, owner, clock)
     first.intent(sent.fence, sample(clock), "plan", clock)
+    first.submit(pulse("d", 3), clock)
+    claimed = _claimed(first, "d", 3, owner, clock)
+    assert claimed.fence > sent.fence, "fences grow"
     assert second.orphans() == (), "what a live worker holds is no orphan"
-    assert second.adopt("d", theirs, clock) is None, "and cannot be adopted"
+    assert second.adopt("c", theirs, clock) is None, "and cannot be adopted"
     first.close()
-    again = second.claim("c", pulse("c", 2).digest, theirs, clock)
+    again = second.claim("d", pulse("d", 3).digest, theirs, clock)
     assert isinstance(again, Claimed), "a dead worker's claim without an intent is taken over"
     assert again.attempt == 2, "and counted as another attempt"
-    assert isinstance(second.claim("d", pulse("d", 3).digest, theirs, clock), Held), (
-        "with an intent it is held"
-    )
-    assert [row.command.id for row in second.orphans()] == ["d"], "and is an orphan"
-    fence = second.adopt("d", theirs, clock)
+    assert _row(second, "d").deaths == 1, "and its worker's death is counted"
+    held = second.claim("c", pulse("c", 2).digest, theirs, clock)
+    assert isinstance(held, Held), "with an intent it is held"
+    assert [row.command.id for row in second.orphans()] == ["c"], "and is an orphan"
+    fence = second.adopt("c", theirs, clock)
     assert fence is not None
     assert fence > again.fence, "an adoption has a new fence"
-    row = second.row("d")
-    assert row is not None
+    row = _row(second, "c")
     assert row.state is State.UNCERTAIN, "an INTENT whose owner is dead is UNCERTAIN"
-    assert row.attempt == 1, "an adoption is not an attempt"
+    assert (row.attempt, row.deaths) == (1, 1), "an adoption is not an attempt, but a death was"
     assert row.receipt is not None, "and what it may have delivered is on the books"
     assert (row.receipt.wh_min, row.receipt.wh_max) == (0.0, 2_000.0), "nothing to all of it"
     _raises(
         StaleFence, lambda: second.evidence(sent.fence, Event.CANCEL, (), clock), "the dead worker's fence"
     )
+
+
+def _decisions(store: Store, clock: ManualClock) -> None:
+    """``c`` is UNCERTAIN; a person decides on what was shown, or not at all."""
+    row = _row(store, "c")
+    decision = (Event.OPERATOR_ABANDON, (), "somebody", clock)
+    for version, evidence in ((row.version + 1, row.evidence_digest), (row.version, "another")):
+        _raises(
+            EvidenceChanged,
+            partial(store.resolve, "c", version, evidence, *decision),
+            "a decision on something else than what is there",
+        )
+    assert _row(store, "c") == row, "and leaves the row alone"
+    state = store.resolve("c", row.version, row.evidence_digest, *decision)
+    assert state is State.CLOSED, "a decision on what is there stands"
+    receipt = _row(store, "c").receipt
+    assert receipt is not None
+    assert receipt.reason is Reason.ABORTED, "as it was decided"
+    assert (receipt.wh_min, receipt.wh_max) == (0.0, 2_000.0), "and what is not known stays unknown"
+
+
+def _succession(store: Store, theirs: str, clock: ManualClock) -> None:
+    """``d`` is PENDING and claimed."""
+    store.submit(pulse("e", 4), clock)
+    assert _ended(store, "d") is Reason.SUPERSEDED, "a newer command supersedes what was not sent"
+    sent = _claimed(store, "e", 4, theirs, clock)
+    store.intent(sent.fence, sample(clock), "plan", clock)
+    store.submit(pulse("f", 5), clock)
+    assert _row(store, "e").state is State.INTENT, "what was sent is marked, and stays"
+    assert [row.command.id for row in store.open_rows("unit-1")] == ["e", "f"], "the open rows, oldest first"
+    last = store.last_sent("unit-1")
+    assert last is not None, "the newest command that was sent is known"
+    assert last.command.id == "e", "whatever was accepted after it"
+    assert store.last_sent("unit-2") is None, "of each device"
+    assert store.open_rows("unit-2") == (), "are those of one device"
+    store.submit(Release(id="r", device="unit-1", seq=6, cancels="f"), clock)
+    assert _ended(store, "f") is Reason.CANCELLED, "a cancel closes what was not sent"
+    assert _row(store, "e").state is State.INTENT, "and touches no other command"
+    assert store.newer(pulse("e", 4)) == "f", "nor is it newer than another command"
+    assert store.newer(pulse("f", 5)) == "r", "it is newer than the one it is meant for"
+    store.submit(Release(id="s", device="unit-1", seq=7), clock)
+    row = _row(store, "e")
+    assert (row.state, row.reason) == (State.RELEASING, Reason.CANCELLED), "a release ends what was sent"
+    assert row.receipt is None or row.receipt.wh_max > 0, "without saying that nothing was delivered"
+    assert store.newer(pulse("e", 4)) == "s", "a release is newer than everything before it"
+    assert _row(store, "r").state is State.PENDING, "one release does not cancel another"
+
+
+def _giving_back(open_store: Callable[[], Store], store: Store, theirs: str, clock: ManualClock) -> None:
+    store.submit(pulse("g", 8), clock)
+    store.let_go(_claimed(store, "g", 8, theirs, clock).fence, clock)
+    row = _row(store, "g")
+    assert (row.state, row.incarnation) == (State.PENDING, None), "what is let go belongs to nobody"
+    for deaths in range(3):
+        other = open_store()
+        claim = other.claim("g", pulse("g", 8).digest, other.begin_incarnation(clock), clock)
+        assert isinstance(claim, Claimed), f"after {deaths} deaths a command is still tried"
+        assert claim.attempt == deaths + 2, "each attempt is counted"
+        assert _row(other, "g").deaths == deaths, "a worker that let go did not die of it"
+        other.close()
+    answer = store.claim("g", pulse("g", 8).digest, theirs, clock)
+    assert isinstance(answer, Done), "what three workers died with is not tried again"
+    assert answer.receipt.reason is Reason.QUARANTINED, "it is closed as quarantined"
+    assert store.claim("g", pulse("g", 8).digest, theirs, clock) == answer, "and stays so"
+
+
+def _leases(open_store: Callable[[], Store], store: Store, clock: ManualClock) -> None:
+    other = open_store()
+    worker = other.begin_incarnation(clock, 10.0)
+    owner = store.owner(worker)
+    assert owner is not None, "every worker sees who is behind an incarnation"
+    assert (owner.incarnation, owner.lease_until_s) == (worker, clock.wall_s() + 10.0), "and until when"
+    assert store.owner("nobody") is None, "of a stranger nothing is known"
+    other.submit(pulse("h", 9), clock)
+    _claimed(other, "h", 9, worker, clock)
+    assert "h" not in _stalled(store, clock), "within its lease a worker is not stalled"
+    clock.at_s += 11.0
+    assert _stalled(store, clock)["h"] == owner, "a live worker whose lease has passed is"
+    other.renew(worker, clock.wall_s() + 10.0)
+    assert "h" not in _stalled(store, clock), "until it is heard of again"
+    clock.at_s += 11.0
+    other.close()
+    assert "h" not in _stalled(store, clock), "a dead one is dead, and not stalled"
+
+
+def _clock_mark(open_store: Callable[[], Store], store: Store) -> None:
+    assert store.clock_mark() is None, "a new ledger has no clock mark"
+    store.set_clock_mark("noon")
+    other = open_store()
+    assert other.clock_mark() == "noon", "every worker sees the mark"
+    other.close()
+
+
+def _claimed(store: Store, id: str, seq: int, incarnation: str, clock: ManualClock) -> Claimed:
+    claim = store.claim(id, pulse(id, seq).digest, incarnation, clock)
+    assert isinstance(claim, Claimed), f"command {id} can be claimed"
+    return claim
+
+
+def _row(store: Store, id: str) -> Row:
+    row = store.row(id)
+    assert row is not None, f"command {id} is on the books"
+    return row
+
+
+def _ended(store: Store, id: str) -> Reason | None:
+    """Why a command was closed that was never sent."""
+    receipt = _row(store, id).receipt
+    assert receipt is not None, f"command {id} is closed with a receipt"
+    assert (receipt.wh_min, receipt.wh_max, receipt.marks) == (0.0, 0.0, ("no_intent",)), "nothing was sent"
+    return receipt.reason
+
+
+def _stalled(store: Store, clock: ManualClock) -> dict[str, Owner]:
+    return {row.command.id: owner for row, owner in store.stalled(clock)}
 
 
 def _raises(kind: type[Exception], call: Callable[[], object], what: str) -> None:
