@@ -1,190 +1,202 @@
-"""After the acknowledgement: see it in service, follow it to its end, and end it if it does not end itself."""
+"""After the acknowledgement: see it in service, and follow it to its end. Puts no frame on the wire itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Final
 
-from ledger.errors import HilError, UnitError
+from ledger.ending import AT_RESERVE, Ender, earlier_marks, with_earlier
+from ledger.errors import HilError, LedgerError, StaleFence
+from ledger.hands import POLL_S, Hands
 from ledger.machine import Event, Fact, State
-from ledger.model import Confirmed, EvidenceLevel, Pulse, Receipt, Rejected, Sample, describe
-from ledger.ports import Actuator, Clock, Row, Store
-from ledger.reconcile import in_full, interval_wh, level
+from ledger.model import Capabilities, Evidence, EvidenceLevel, Pulse, Receipt, Release, Sample, Setpoint
+from ledger.ports import Row
+from ledger.reconcile import in_full, level, restarted
 
 IN_SERVICE_S_MAX: Final = 30.0
 """A device that took a command and shows nothing of it for this long does not carry it out."""
 SAMPLES_IN_A_ROW: Final = 3
 """One matching power sample may be a coincidence."""
-POLL_S: Final = 5.0
 POLLS_WHILE_OBSERVED: Final = 10
 """Looks for the first samples that match; a pulse shorter than a minute is looked at more often than one."""
 POLLS_PER_PULSE_MAX: Final = 60
-"""A long pulse is looked at this often, a short one every :data:`POLL_S`."""
+"""A long pulse is looked at this often, a short one every :data:`~ledger.hands.POLL_S`."""
 SILENT_POLLS_MAX: Final = 12
 """Looks in a row without an answer, one minute at least, after which the row is left to a later recovery."""
 UNDECIDED_S_MAX: Final = 60.0
 """After its end, how long a pulse may wait for its successor to be verified before the row is left open."""
-RELEASE_TRIES_MAX: Final = 3
-"""Rounds of stop frames before the row is left RELEASING, for the next recovery to repeat."""
-BACK_OFF_S: Final = (1.0, 2.0, 4.0)
+
+
+class Reserve:
+    """Whether a discharge has to end before the next look; reckoned on where the device tells nothing any more."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self._known: tuple[float, float] | None = None
+        """Energy above the reserve, Wh, when it was last told, and when that was."""
+
+    def is_near(self, command: Pulse | Setpoint, sample: Sample, poll_s: float = POLL_S) -> bool:
+        """Whether the reserve may be reached before the next look but one: a discharge stops one poll early."""
+        if command.power_w <= 0:
+            return False
+        told_wh = sample.above_reserve_wh
+        if told_wh is not None:
+            self._known = told_wh, sample.at_mono_s
+        if self._known is None:
+            return True  # nothing to reckon from
+        last_wh, at_mono_s = self._known
+        ahead_s = sample.at_mono_s - at_mono_s + poll_s
+        return last_wh <= command.power_w * ahead_s / 3600 / self._hands.actuator.capabilities.efficiency_min
 
 
 class Follower:
-    """Watches a command that was sent. Puts no frame on the wire but stops."""
+    """Watches a command that was sent."""
 
-    def __init__(self, store: Store, actuator: Actuator, clock: Clock) -> None:
-        self._store = store
-        self._actuator = actuator
-        self._clock = clock
+    def __init__(self, hands: Hands, ender: Ender) -> None:
+        self._hands = hands
+        self._ender = ender
 
-    def observe(self, command: Pulse, baseline: Sample) -> Receipt | None:
-        """Wait until fresh samples show the command in service; None if they do not in time."""
-        capabilities = self._actuator.capabilities
-        begun_s = self._clock.mono_s()
-        self._clock.sleep_until(begun_s + capabilities.settle_s)
+    def observe(self, command: Pulse | Setpoint, baseline: Sample) -> Receipt | None:
+        """Wait until fresh samples show the command in service; None if they do not in time, or it was cancelled.
+
+        None, too, once the device was restarted: what was sent to it before is no evidence any more.
+        """
+        hands, capabilities = self._hands, self._hands.actuator.capabilities
+        begun_s = hands.clock.mono_s()
+        hands.sleep(capabilities.settle_s)
         needed = 1 if capabilities.instant else SAMPLES_IN_A_ROW
         matching, heartbeat = 0, baseline.heartbeat
-        # a short pulse must be seen three times before it is over, and never faster than the heartbeat moves
-        beat_s = capabilities.heartbeat_period_s or 1.0
-        poll_s = min(POLL_S, max(beat_s, command.duration_s / POLLS_WHILE_OBSERVED))
+        poll_s = self._first_poll_s(command)
         while True:
-            sample = self._try_read()
+            sample = hands.try_look()
+            if hands.standing(command.id).state is not State.INTENT:
+                return None
             if sample is not None:
-                evidence = self._actuator.attribute(sample, command)
+                if restarted(baseline, sample, capabilities):
+                    return None
+                evidence = hands.actuator.attribute(sample, command)
                 fresh = capabilities.heartbeat_period_s is None or sample.heartbeat != heartbeat
                 heartbeat = sample.heartbeat
                 reached = level(evidence, baseline, sample, command, capabilities)
-                matching = matching + 1 if fresh and reached is EvidenceLevel.OBSERVED else 0
+                held = fresh and timer_runs(command, sample, capabilities)
+                matching = matching + 1 if held and reached is EvidenceLevel.OBSERVED else 0
                 if matching >= needed:
-                    low, _ = interval_wh(baseline, sample, command, capabilities)
-                    high = abs(command.energy_wh)
-                    return self._receipt(EvidenceLevel.OBSERVED, min(low, high), high, "in service")
-            if self._clock.mono_s() - begun_s >= IN_SERVICE_S_MAX:
+                    return self._in_service(command, baseline, sample)
+            if hands.clock.mono_s() - begun_s >= IN_SERVICE_S_MAX:
                 return None
-            self._clock.sleep_until(self._clock.mono_s() + poll_s)
+            hands.sleep(poll_s)
 
-    def follow(self, row: Row, ends_mono_s: float | None = None) -> State:
+    def _first_poll_s(self, command: Pulse | Setpoint) -> float:
+        """A short pulse must be seen three times before it is over, and never faster than the heartbeat moves."""
+        beat_s = self._hands.actuator.capabilities.heartbeat_period_s or 1.0
+        if not isinstance(command, Pulse):
+            return max(beat_s, POLL_S)
+        return min(POLL_S, max(beat_s, command.duration_s / POLLS_WHILE_OBSERVED))
+
+    def _in_service(self, command: Pulse | Setpoint, baseline: Sample, sample: Sample) -> Receipt:
+        row = self._hands.standing(command.id)
+        low, _ = self._ender.interval(row, baseline, sample)
+        _, high = with_earlier(row, 0.0, command.energy_wh_max)
+        return self._hands.receipt(
+            EvidenceLevel.OBSERVED, min(low, high), high, "in service", earlier_marks(row)
+        )
+
+    def follow(
+        self, row: Row, ends_mono_s: float | None = None, meanwhile: Callable[[], object] = lambda: None
+    ) -> State:
         """Stay with an ACTIVE or RELEASING pulse until it is closed; its state when no more can be done.
 
         ``ends_mono_s`` is when the device should be done; a row taken over from a dead worker is reckoned
         from the moment it became ACTIVE, which is later than the truth and therefore safe to wait for.
+        ``meanwhile`` is done at each look. A moment in which the books cannot be read or written leaves nobody
+        unwatched: at its end, or near the reserve, it is stopped without them, and the error raised.
         """
-        command, baseline = row.command, row.baseline
-        if not isinstance(command, Pulse) or baseline is None:
+        hands, command, baseline = self._hands, row.command, row.baseline
+        if isinstance(command, Release) or baseline is None:
             raise HilError(f"command {command.id}: only a pulse that was sent can be followed")
         if row.state is State.RELEASING:
-            return self.release(command, row.fence, baseline)
+            return self._ender.release(row, baseline)
+        if not isinstance(command, Pulse):
+            raise HilError(f"command {command.id}: only a pulse that was sent can be followed")
         if ends_mono_s is None:
-            since_s = self._clock.wall_s() - row.since_wall_s
-            ends_mono_s = self._clock.mono_s() - since_s + command.duration_s
+            since_s = max(0.0, hands.clock.wall_s() - row.since_wall_s)  # a clock set back holds no end
+            ends_mono_s = hands.clock.mono_s() - since_s + command.duration_s
         poll_s = max(POLL_S, command.duration_s / POLLS_PER_PULSE_MAX)
-        silent = 0
+        silent, reserve = 0, Reserve(hands)
         while silent < SILENT_POLLS_MAX:
-            sample = self._try_read()
+            sample = hands.try_look(baseline.identity.serial)
             silent = silent + 1 if sample is None else 0
-            over = self._clock.mono_s() >= ends_mono_s
-            if sample is not None:
-                state = self._judge(row, command, baseline, sample, over)
-                if state is State.RELEASING:
-                    return self.release(command, row.fence, baseline)
-                if state is State.CLOSED:
-                    return state
-            now_s = self._clock.mono_s()
+            over = hands.clock.mono_s() >= ends_mono_s
+            ours = sample is not None and self._is_ours(command, sample)
+            near = sample is not None and ours and reserve.is_near(command, sample, poll_s)
+            try:
+                if sample is not None:
+                    state = self._judge(row, command, baseline, sample, over=over, near=near)
+                    if state is State.RELEASING:
+                        return self._ender.release(hands.standing(command.id), baseline)
+                    if state is State.CLOSED:
+                        return state
+                meanwhile()
+            except StaleFence:
+                raise
+            except LedgerError:
+                if over or near:  # the second look is cheap, where the books failed after the stop
+                    self._ender.stop_what_is_ours(row, baseline)
+                    raise
+            now_s = hands.clock.mono_s()
             if now_s >= ends_mono_s + UNDECIDED_S_MAX:
                 break  # left to a later recovery
-            next_s = now_s + poll_s if over else min(ends_mono_s, now_s + poll_s)
-            self._clock.sleep_until(next_s)
+            hands.sleep_until(now_s + poll_s if over else min(ends_mono_s, now_s + poll_s))
         return State.ACTIVE
 
-    def _judge(self, row: Row, command: Pulse, baseline: Sample, sample: Sample, over: bool) -> State:
-        """What one sample makes of an ACTIVE pulse."""
-        capabilities = self._actuator.capabilities
-        evidence = self._actuator.attribute(sample, command)
-        low, high = interval_wh(baseline, sample, command, capabilities)
-        if self._successor(command) is not None:
-            return self._superseded(row.command.id, command, row.fence, high)
-        if evidence.default_mode is False and evidence.read_back is False:
-            detail = "something else is in force; it is not ours to stop"
-            return self._apply(row.fence, Event.FOREIGN_WRITE, (), 0.0, high, detail)
-        whole = in_full(baseline, sample, command, capabilities)
+    def _judge(
+        self, row: Row, command: Pulse, baseline: Sample, sample: Sample, *, over: bool, near: bool
+    ) -> State:
+        """What one sample, and what others did to the row, makes of an ACTIVE pulse."""
+        hands, ender = self._hands, self._ender
+        standing = hands.standing(command.id)
+        if standing.fence != row.fence:
+            raise StaleFence(row.fence)
+        if standing.state is not State.ACTIVE:
+            return standing.state  # cancelled meanwhile
+        evidence = hands.actuator.attribute(sample, command)
+        low, high = ender.interval(row, baseline, sample)
+        if hands.successor(command) is not None:
+            return ender.superseded(standing, high)
+        foreign = why_not_ours(evidence, sample)
+        if foreign is not None:
+            return ender.apply(row, Event.FOREIGN_WRITE, (), 0.0, high, foreign)
+        whole = in_full(baseline, sample, command, hands.actuator.capabilities)
         ended = evidence.default_mode is True and evidence.power_matches is not True
         if ended and (whole or (over and whole is None)):
             facts = (Fact.PULSE, Fact.END_VERIFIED)
-            return self._apply(row.fence, Event.END_REACHED, facts, low, high, "end verified on the device")
+            return ender.apply(row, Event.END_REACHED, facts, low, high, "end verified on the device")
         if ended and whole is False:
             detail = "the device ended it early, or delivered less than was asked"
-            return self._apply(row.fence, Event.DEVICE_REBOOTED, (Fact.PULSE,), low, high, detail)
+            return ender.apply(row, Event.DEVICE_REBOOTED, (Fact.PULSE,), low, high, detail)
         if over and not ended:
-            return self._apply(
-                row.fence, Event.END_REACHED, (Fact.PULSE,), low, high, "still live after its end"
-            )
+            return ender.end(row, baseline, (Fact.PULSE,), low, high, "still live after its end")
+        if near:
+            return ender.end(row, baseline, (Fact.PULSE,), low, high, AT_RESERVE)
         return State.ACTIVE
 
-    def _successor(self, command: Pulse) -> Row | None:
-        """The newest command of this device that a frame was intended for after ``command``."""
-        newer = self._store.newer(command)
-        row = None if newer is None else self._store.row(newer)
-        return row if row is not None and row.baseline is not None else None
+    def _is_ours(self, command: Pulse, sample: Sample) -> bool:
+        return self._hands.actuator.attribute(sample, command).read_back is True
 
-    def _superseded(self, id: str, command: Pulse, fence: int, high: float) -> State:
-        """A newer command was sent: what runs is its, and is left alone. Closed once the newer one is verified."""
-        successor, row = self._successor(command), self._store.row(id)
-        if successor is None or row is None:
-            return State.ACTIVE
-        seen = successor.receipt is not None and successor.receipt.evidence is EvidenceLevel.OBSERVED
-        flown = self._clock.wall_s() - row.since_wall_s >= self._actuator.capabilities.flight_time_s
-        if not (seen and flown):
-            return row.state
-        facts = (Fact.SUCCESSOR_VERIFIED, Fact.FLIGHT_OVER)
-        detail = f"replaced by command {successor.command.id}"
-        return self._apply(fence, Event.NEWER_SEQ, facts, 0.0, high, detail)
 
-    def release(self, command: Pulse, fence: int, baseline: Sample) -> State:
-        """Send stop frames until the default mode is verified; every step is tried, whatever the others did.
+def timer_runs(command: Pulse | Setpoint, sample: Sample, capabilities: Capabilities) -> bool:
+    """Whether the device's own timer will end a Setpoint; true where the device does not show it, or has none.
 
-        Only what is ours is stopped: a newer command's, or somebody else's, set-point is left alone.
-        """
-        capabilities = self._actuator.capabilities
-        for back_off_s in BACK_OFF_S[:RELEASE_TRIES_MAX]:
-            sample = self._try_read()
-            if sample is not None:
-                low, high = interval_wh(baseline, sample, command, capabilities)
-                if self._successor(command) is not None:
-                    return self._superseded(command.id, command, fence, high)
-                evidence = self._actuator.attribute(sample, command)
-                if evidence.default_mode is False and evidence.read_back is False:
-                    detail = "something else is in force; nothing was stopped, nothing restored"
-                    return self._apply(fence, Event.FOREIGN_WRITE, (), 0.0, high, detail)
-                after = self._stop(command, fence, baseline, sample)
-                if after is not None and after.enabled is False:
-                    low, high = interval_wh(baseline, after, command, capabilities)
-                    facts = (Fact.RELEASE_VERIFIED,)
-                    return self._apply(fence, Event.EVIDENCE_REACHED, facts, low, high, "release verified")
-            self._clock.sleep_until(self._clock.mono_s() + back_off_s)
-        return State.RELEASING
+    A worker that relies on a timer which was not taken would leave the battery running when it dies.
+    """
+    shown = isinstance(command, Setpoint) and capabilities.reversion and capabilities.remaining_time
+    return not shown or (sample.remaining_s.value or 0) > 0
 
-    def _stop(self, command: Pulse, fence: int, baseline: Sample, sample: Sample) -> Sample | None:
-        """One round of stop frames, and what the device says after it."""
-        for step in self._actuator.stop(baseline, sample):
-            with self._store.sending(command.device, fence):
-                outcome = self._actuator.write(step)
-            if not isinstance(outcome, Confirmed):
-                event = Event.REFUSED if isinstance(outcome, Rejected) else Event.OUTCOME_UNKNOWN
-                self._store.evidence(fence, event, (), self._clock, f"stop: {describe(outcome)}")
-        self._clock.sleep_until(self._clock.mono_s() + self._actuator.capabilities.settle_s)
-        return self._try_read()
 
-    def _apply(
-        self, fence: int, event: Event, facts: Iterable[Fact], low: float, high: float, detail: str
-    ) -> State:
-        receipt = self._receipt(EvidenceLevel.OBSERVED, low, high, detail)
-        return self._store.evidence(fence, event, facts, self._clock, detail, receipt)
-
-    def _receipt(self, level: EvidenceLevel, low: float, high: float, detail: str) -> Receipt:
-        return Receipt(None, level, low, high, 1, self._clock.wall_s(), detail=detail)
-
-    def _try_read(self) -> Sample | None:
-        try:
-            return self._actuator.read()
-        except UnitError:
-            return None
+def why_not_ours(evidence: Evidence, sample: Sample) -> str | None:
+    """Why what a device does is not a command's any more; None where it may still be."""
+    if evidence.default_mode is False and evidence.read_back is False:
+        return "something else is in force; it is not ours to stop"
+    if sample.remote is False:
+        return "the device was switched to local control; nothing is sent to it"
+    return None

@@ -47,7 +47,7 @@ POINTS: Final = (
 _SPEC: Final = re.compile(
     r"(?P<head>[a-z]+)(?:\[(?P<step>-?\d+)\])?\.(?P<tail>[a-z]+)(?::(?P<nth>[1-9]\d*))?=(?P<action>\w+)"
 )
-_ACTIONS: Final = ("exit86", "sigkill")
+_ACTIONS: Final = ("exit86", "sigkill", "stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,10 @@ def reach(point: str, step: tuple[int, int] | None = None) -> None:
 
 
 def _die(action: str) -> None:
+    """``stop`` is no death: the process is paused, as by a debugger or a busy host, and goes on when it is let."""
+    if action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     if action == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(EXIT_CODE)
