@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hil.pgserver import Server, lacking, scratch_server
 from ledger import killpoints
 from ledger.sqlite import SqliteStore
 from ledger.testing import ManualClock
+from tests.ledger.placekit import InFile, Place, new_database
 
 
 @pytest.fixture
@@ -36,3 +38,21 @@ def disarmed() -> Iterator[None]:
     """No kill point outlives its test."""
     yield
     killpoints.arm("")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A running PostgreSQL server, for every test of this process that asks for one."""
+    problem = lacking()
+    if problem is not None:
+        pytest.skip(problem)
+    with scratch_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty place for a ledger, on each engine."""
+    if request.param == "sqlite":
+        return InFile(tmp_path / "ledger.sqlite")
+    return new_database(request.getfixturevalue("server"))

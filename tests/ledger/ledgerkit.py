@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import apsw
+
+from ledger.books import Books
 from ledger.control import ControlPoints
 from ledger.errors import CommandRefused, UnitSilent
 from ledger.machine import Event, Fact
@@ -26,13 +28,14 @@ from ledger.model import (
     Pulse,
     Reading,
     Receipt,
+    Release,
     Role,
     Sample,
+    Setpoint,
     Step,
 )
 from ledger.ports import Claimed
 from ledger.reconcile import counter_wh, power_matches
-from ledger.sqlite import SqliteStore
 from ledger.testing import ManualClock, pulse, sample
 
 START_WALL_S = 1_767_225_600.0
@@ -40,6 +43,20 @@ START_WALL_S = 1_767_225_600.0
 ENERGY_WH = 2_000.0
 """What :func:`command` moves."""
 FOREVER_S = 1e9
+WAITED = "SELECT substr(detail, 1, instr(detail, ':') - 1) FROM events WHERE event = 'waits'"
+"""What a command waited for, without the sentence that says why."""
+
+KEEPALIVE_ADDRESS = 50
+"""Where the scripted unit's timer can be written alone."""
+
+
+def timer_of(command: Setpoint, sample: Sample) -> float:
+    """The device timer of a Setpoint as of a sample, as adapters reckon it."""
+    if command.ends_at_s is None:
+        return command.silence_s
+    left_s = command.ends_at_s - sample.at_wall_s
+    return left_s if command.on_silence == "finish" else min(command.silence_s, left_s)
+
 
 CAPABILITIES = Capabilities(
     kind="scripted",
@@ -62,6 +79,21 @@ def command(id: str = "p1", seq: int = 1, **changes: Any) -> Pulse:
         "start_by_s": START_WALL_S + 600,
     }
     return Pulse(id=id, seq=seq, **{**fields, **changes})
+
+
+def setpoint(id: str = "s1", seq: int = 1, **changes: Any) -> Setpoint:
+    """2 kW until half an hour after the clock's beginning, on a device timer of a minute."""
+    fields: dict[str, Any] = {
+        "device": "unit-1",
+        "power_w": 2_000.0,
+        "start_by_s": START_WALL_S + 600,
+        "ends_at_s": START_WALL_S + 1_800,
+    }
+    return Setpoint(id=id, seq=seq, **{**fields, **changes})
+
+
+def release(id: str = "r1", seq: int = 9, cancels: str | None = None) -> Release:
+    return Release(id=id, device="unit-1", seq=seq, cancels=cancels)
 
 
 # Real processes -----------------------------------------------------------------------------------------
@@ -99,9 +131,10 @@ def living(work: Callable[[], object]) -> Iterator[int]:
 
     def work_and_wait() -> None:
         os.close(done)
-        work()
+        kept = work()  # a store that nobody holds any more is closed
         os.write(finished, b"1")
         signal.pause()
+        del kept
 
     pid = fork(work_and_wait)
     os.close(finished)
@@ -122,9 +155,17 @@ def kill(pid: int) -> None:
         return
 
 
+def wait_for_zombie(pid: int) -> None:
+    """Until a process that was killed has stopped to run, whether or not anybody reaps it."""
+    status = Path(f"/proc/{pid}/status")
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while b"\nState:\tZ" not in status.read_bytes():
+            os.sched_yield()
+
+
 def sql(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """One statement on the file behind the store's back."""
-    db = sqlite3.connect(path, isolation_level=None)
+    """One statement on the file behind the store's back, by the library that has it open in this process."""
+    db = apsw.Connection(str(path))
     try:
         return db.execute(statement).fetchall()
     finally:
@@ -147,7 +188,7 @@ def take_over(path: Path) -> None:
 CLOCK = ManualClock()
 
 
-def claimed(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
+def claimed(store: Books, id: str = "a", seq: int = 1) -> int:
     """A claimed command of a living worker; its fence."""
     worker = store.begin_incarnation(CLOCK)
     store.submit(pulse(id, seq), CLOCK)
@@ -156,7 +197,7 @@ def claimed(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
     return claim.fence
 
 
-def intended(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
+def intended(store: Books, id: str = "a", seq: int = 1) -> int:
     """A command with a durable intent; its fence."""
     fence = claimed(store, id, seq)
     store.intent(fence, sample(CLOCK), "plan", CLOCK)
@@ -167,7 +208,7 @@ def receipt(low_wh: float = 0.0, high_wh: float = ENERGY_WH, **changes: Any) -> 
     return Receipt(None, EvidenceLevel.OBSERVED, low_wh, high_wh, 1, START_WALL_S, **changes)
 
 
-def closed(store: SqliteStore, id: str = "a", seq: int = 1) -> int:
+def closed(store: Books, id: str = "a", seq: int = 1) -> int:
     """A completed command; its last fence."""
     fence = intended(store, id, seq)
     store.receipt(fence, receipt(), CLOCK)
@@ -214,6 +255,13 @@ class Unit:
     """The plan is refused from this call on."""
     refuses_until: int = 0
     on_write: Callable[[int], None] = lambda _: None
+    on_read: Callable[[int], None] = lambda _: None
+    boot: int | None = None
+    """Its boot counter, if it has one."""
+    tokens: bool = False
+    """Whether it keeps the token of the command in force."""
+    happens: list[tuple[float, Callable[[Unit], None]]] = field(default_factory=list)
+    """What others do to it, and when: carried out at the first frame after that moment, as of that moment."""
 
     frames: list[Step] = field(default_factory=list)
     reads: int = 0
@@ -223,6 +271,7 @@ class Unit:
     since_s: float = 0.0
     ends_s: float = 0.0
     counted_wh: float = 0.0
+    token: int | None = None
 
     # -- what it does ----------------------------------------------------------------------------------
 
@@ -240,6 +289,26 @@ class Unit:
         if self.clock.at_s >= self.ends_s:
             self.power_w = 0.0
 
+    def restart(self) -> None:
+        """What was in force is gone, and the boot counter moves on."""
+        self.settle()
+        self.power_w, self.block, self.token = 0.0, (0,), None
+        self.boot = (self.boot or 0) + 1
+
+    def overwrite(self, power_w: float, duration_s: float = FOREVER_S) -> None:
+        """Somebody else's set-point."""
+        self.start(power_w, duration_s)
+        self.power_w = power_w or 0.5  # a set-point of nothing is in force, too
+
+    def pass_time(self) -> None:
+        """Let happen what is due."""
+        now_s = self.clock.at_s
+        while self.happens and self.happens[0][0] <= now_s:
+            self.clock.at_s, what = self.happens.pop(0)
+            what(self)
+        self.clock.at_s = now_s
+        self.settle()
+
     @property
     def triggers(self) -> int:
         return sum(step.role is Role.TRIGGER for step in self.frames)
@@ -251,9 +320,10 @@ class Unit:
 
     def read(self) -> Sample:
         number, self.reads = self.reads, self.reads + 1
+        self.on_read(number)
+        self.pass_time()
         if self.silent_at(number):
             raise UnitSilent("the script says so")
-        self.settle()
         now_s = self.clock.mono_s()
 
         def reading(value: float | None, unit: str) -> Reading:
@@ -265,7 +335,7 @@ class Unit:
             at_wall_s=self.clock.wall_s(),
             reported_wall_s=None,
             heartbeat=min(number, self.heartbeat_stops_at),
-            boot=None,
+            boot=self.boot,
             remote=self.remote,
             enabled=self.power_w != 0,
             setpoint_w=reading(self.power_w, "W"),
@@ -277,18 +347,22 @@ class Unit:
             discharged_wh=reading(self.counted_wh, "Wh"),
             charged_wh=reading(0, "Wh"),
             block=self.block,
+            token=self.token if self.power_w and self.tokens else None,
         )
 
     def plan(self, command: Command, sample: Sample) -> tuple[Step, ...]:
         number, self.plans = self.plans, self.plans + 1
         if self.refuses_from <= number < self.refuses_until:
             raise CommandRefused(f"command {command.id}: the script says so")
-        assert isinstance(command, Pulse)
-        values = (int(command.power_w), int(command.duration_s))
+        assert isinstance(command, Pulse | Setpoint)
+        timer_s = command.duration_s if isinstance(command, Pulse) else timer_of(command, sample)
+        values = (int(command.power_w), int(timer_s), command.seq)
         return tuple(Step(role, 16, address, values) for address, role in enumerate(self.roles))
 
     def keepalive(self, command: Command, sample: Sample) -> Step | None:
-        return None
+        if not isinstance(command, Setpoint) or not sample.enabled:
+            return None
+        return Step(Role.TIMER, 16, KEEPALIVE_ADDRESS, (int(timer_of(command, sample)),))
 
     def stop(self, saved: Sample, sample: Sample) -> tuple[Step, ...]:
         return tuple(Step(Role.STOP, 16, 100 + n, (0, 0)) for n in range(self.stop_frames))
@@ -297,16 +371,18 @@ class Unit:
         return ControlPoints((), 0, 0)
 
     def attribute(self, sample: Sample, command: Command) -> Evidence:
-        assert isinstance(command, Pulse)
+        assert isinstance(command, Pulse | Setpoint)
         return Evidence(
             read_back=sample.enabled is True and sample.setpoint_w.value == command.power_w,
             power_matches=power_matches(sample.power_w, command.power_w, self.capabilities),
             default_mode=not sample.enabled,
             delivered_wh=counter_wh(sample, command),
+            token_matches=sample.token == command.seq if self.tokens else None,
         )
 
     def write(self, step: Step) -> Outcome:
         number = len(self.frames)
+        self.pass_time()
         self.frames.append(step)
         self.on_write(number)
         if number not in self.deaf_to:
@@ -314,8 +390,12 @@ class Unit:
         return self.outcomes.get(number, Confirmed())
 
     def _obey(self, step: Step) -> None:
-        if step.role is Role.TRIGGER:
-            self.start(*step.values)
+        if step.address == KEEPALIVE_ADDRESS:
+            self.settle()
+            self.ends_s = self.clock.at_s + step.values[0] if self.runs_s is None else self.ends_s
+        elif step.role is Role.TRIGGER:
+            power_w, duration_s, self.token = step.values
+            self.start(power_w, duration_s)
         elif step.role is Role.STOP:
             self.settle()
             self.power_w, self.block = 0.0, (0,)

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from adapters.fake import FakeActuator, applications, create
 from ledger import killpoints
-from ledger.dispatcher import Dispatcher, Result
+from ledger.answers import Result
+from ledger.dispatcher import Dispatcher
 from ledger.errors import (
     CommandRefused,
     HilError,
@@ -30,6 +32,7 @@ from ledger.sqlite import SqliteStore
 from ledger.testing import ManualClock
 from tests.ledger.ledgerkit import (
     START_WALL_S,
+    WAITED,
     command,
     events,
     in_child,
@@ -58,7 +61,7 @@ def fake(device: Path, clock: ManualClock) -> Iterator[FakeActuator]:
 @pytest.fixture
 def worker(store: SqliteStore, fake: FakeActuator, clock: ManualClock) -> Dispatcher:
     """A booted worker on the fake."""
-    dispatcher = Dispatcher(store, fake, clock, serial="FAKE-1", device=UNIT)
+    dispatcher = Dispatcher(store, fake, clock, serial="FAKE-1", device=UNIT, sole_client=True)
     dispatcher.boot()
     return dispatcher
 
@@ -139,11 +142,7 @@ def test_a_changed_payload_is_refused(worker: Dispatcher, device: Path) -> None:
     assert len(applications(device)) == 1
 
 
-@pytest.mark.mutation(
-    "ledger/dispatcher.py",
-    "    if command.start_by_s <= now_s:\n",
-    "    if False:\n",
-)
+@pytest.mark.mutation("ledger/guards.py", "    if command.start_by_s <= now_s:\n", "    if False:\n")
 @pytest.mark.parametrize("start_by_s", [START_WALL_S, START_WALL_S - 1])
 def test_a_new_command_from_the_past_is_refused(
     worker: Dispatcher, store: SqliteStore, device: Path, start_by_s: float
@@ -167,9 +166,7 @@ def test_a_known_command_from_the_past_is_answered(worker: Dispatcher, clock: Ma
 
 
 @pytest.mark.mutation(
-    "ledger/dispatcher.py",
-    "        self._actuator.plan(command, self._last_sample())\n\n",
-    "\n",
+    "ledger/dispatcher.py", "        self._hands.actuator.plan(command, self._hands.last_sample())\n\n", "\n"
 )
 def test_what_the_device_cannot_do_is_refused(worker: Dispatcher, store: SqliteStore) -> None:
     """A power beyond the device's is not recorded."""
@@ -187,9 +184,9 @@ def test_a_taken_seq_is_refused(worker: Dispatcher, store: SqliteStore, device: 
 
 
 @pytest.mark.mutation(
-    "ledger/dispatcher.py",
-    "        if self._store.newer(command) is not None:\n",
-    "        if False:\n",
+    "ledger/guards.py",
+    "        if hands.store.newer(command) is not None:\n            return Event",
+    "        if False:\n            return Event",
 )
 def test_an_older_seq_is_superseded(worker: Dispatcher, store: SqliteStore, device: Path) -> None:
     """What was overtaken is closed at 0..0 and never sent."""
@@ -226,9 +223,7 @@ def test_a_ledger_that_stays_locked_is_busy(
 
     class LockedAtClaim(SqliteStore):
         def claim(self, *arguments: Any) -> Any:
-            import sqlite3
-
-            blocker = sqlite3.connect(path, isolation_level=None)
+            blocker = apsw.Connection(str(path))
             blocker.execute("BEGIN IMMEDIATE")
             try:
                 return super().claim(*arguments)
@@ -299,7 +294,11 @@ def test_a_unit_that_is_not_there_stops_the_boot(tmp_path: Path, clock: ManualCl
         FakeActuator(tmp_path / "none.sqlite", clock)
 
 
-@pytest.mark.mutation("ledger/dispatcher.py", "        if self._sample is None:\n", "        if False:\n")
+@pytest.mark.mutation(
+    "ledger/hands.py",
+    "        if self.sample is None:\n            raise",
+    "        if False:\n            raise",
+)
 def test_nothing_is_dispatched_before_the_first_read(
     store: SqliteStore, fake: FakeActuator, clock: ManualClock
 ) -> None:
@@ -312,11 +311,11 @@ def test_nothing_is_dispatched_before_the_first_read(
 # On the fake: waiting -----------------------------------------------------------------------------------
 
 
-@pytest.mark.mutation("ledger/dispatcher.py", "if fresh is not Freshness.FRESH or", "if False or")
+@pytest.mark.mutation("ledger/guards.py", "        if not hands.is_fresh():\n", "        if False:\n")
 @pytest.mark.mutation(
-    "ledger/dispatcher.py",
-    "if self._clock.wall_s() >= command.start_by_s:\n            return Event",
-    "if self._clock.mono_s() > 1200:\n            return Event",
+    "ledger/guards.py",
+    "has_passed(mark, now, command.start_by_s):\n            return Event",
+    "now.mono_s > 1200:\n            return Event",
 )
 @pytest.mark.parametrize("offset_s", [-11.0, -3_600.0, 6.0, 3_600.0])
 def test_stale_and_future_reports_wait_and_expire(
@@ -328,18 +327,19 @@ def test_stale_and_future_reports_wait_and_expire(
     actuator = FakeActuator(device, clock)
     dispatcher = Dispatcher(store, actuator, clock, device=UNIT)
     dispatcher.boot()
-    assert dispatcher.dispatch(command()) == Result("expired", State.CLOSED, Reason.EXPIRED)
+    why = "the device's report is not about now"
+    assert dispatcher.dispatch(command()) == Result("expired", State.CLOSED, Reason.EXPIRED, why)
     assert applications(device) == ()
     assert (bounds(store), clock.at_s) == ((0.0, 0.0), 600.0)
     assert receipt_of(store).marks == ("no_intent",)
-    assert sql(path, "SELECT detail FROM events WHERE event = 'waits'") == [("telemetry",)]
+    assert sql(path, WAITED) == [("telemetry",)]
     actuator.close()
 
 
 @pytest.mark.mutation(
-    "ledger/dispatcher.py",
-    "            if above_wh <= 0:\n",
-    "            if above_wh < 0:\n",
+    "ledger/guards.py",
+    "            if above_wh <= promised_wh:\n",
+    "            if above_wh < promised_wh:\n",
 )
 @pytest.mark.parametrize("stored_wh", [7_500.0, 7_000.0])
 def test_nothing_is_discharged_at_the_reserve(
@@ -352,11 +352,15 @@ def test_nothing_is_discharged_at_the_reserve(
     dispatcher = Dispatcher(store, actuator, clock, device=UNIT)
     dispatcher.boot()
     assert dispatcher.dispatch(command()).answer == "expired"
-    assert sql(path, "SELECT detail FROM events WHERE event = 'waits'") == [("inhibit",)]
+    assert sql(path, WAITED) == [("inhibit",)]
     actuator.close()
 
 
-@pytest.mark.mutation("ledger/dispatcher.py", "        if command.power_w > 0:\n", "        if True:\n")
+@pytest.mark.mutation(
+    "ledger/guards.py",
+    "        if command.power_w > 0:\n            above",
+    "        if True:\n            above",
+)
 def test_the_reserve_does_not_hold_a_charge(store: SqliteStore, tmp_path: Path, clock: ManualClock) -> None:
     """An empty battery may be charged."""
     device = tmp_path / "device.sqlite"
@@ -380,9 +384,10 @@ def test_a_refusal_of_the_device_is_clean(worker: Dispatcher, store: SqliteStore
 
 @pytest.mark.mutation(
     "ledger/dispatcher.py",
-    "        self._store.intent(fence, baseline, plan_digest(steps), self._clock)\n",
-    "        for step in steps:\n            self._send(command, fence, step, (0, 1))\n"
-    "        self._store.intent(fence, baseline, plan_digest(steps), self._clock)\n",
+    "            hands.store.intent(fence, baseline, plan_digest(steps), hands.clock)\n",
+    "            for step in steps:\n"
+    "                hands.actuator.write(step)\n"
+    "            hands.store.intent(fence, baseline, plan_digest(steps), hands.clock)\n",
 )
 @pytest.mark.parametrize("action", ["exit86", "sigkill"])
 def test_the_intent_is_durable_before_the_first_frame(
@@ -439,7 +444,7 @@ def test_an_intent_of_a_dead_worker_is_uncertain_after_recovery(
     fake.close()
 
 
-@pytest.mark.mutation("ledger/dispatcher.py", "row.baseline.identity.serial != here:", "False:")
+@pytest.mark.mutation("ledger/recovery.py", "row.baseline.identity.serial != here", "False")
 def test_recovery_leaves_alone_what_was_sent_to_another_unit(
     path: Path, device: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -481,7 +486,8 @@ def test_recovery_leaves_alone_what_another_worker_took(
 
 def test_every_answer_is_documented() -> None:
     """Each word that a worker may say stands in the docstring of Result."""
-    text = Path(killpoints.__file__).with_name("dispatcher.py").read_text(encoding="utf-8")
+    files = [Path(killpoints.__file__).with_name(name) for name in ("dispatcher.py", "answers.py")]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
     said = set(re.findall(r'Result\(\s*"(\w+)"', text))
     assert {"applied", "busy", "too_old", "rejected", "not_delivered"} <= said
     assert [answer for answer in sorted(said) if f"``{answer}``" not in text] == []

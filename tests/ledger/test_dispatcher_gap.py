@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.dispatcher import Dispatcher, Result
+from ledger.answers import Result
+from ledger.dispatcher import Dispatcher
 from ledger.errors import InvalidCommand
 from ledger.machine import Reason, State
 from ledger.sqlite import SqliteStore
@@ -60,11 +61,7 @@ def _not_delivered(result: Result, books: Contended, unit: Unit) -> str:
     return result.detail
 
 
-@pytest.mark.mutation(
-    DISPATCHER,
-    '        if self._clock.wall_s() >= command.start_by_s:\n            return "start_by',
-    '        if False:\n            return "start_by',
-)
+@pytest.mark.mutation("ledger/dispatcher.py", "late = self._guards.too_late(command)", "late = None")
 def test_no_frame_leaves_after_start_by_however_long_the_lock_took(books: Contended, unit: Unit) -> None:
     """A trigger that had to wait for another worker's exchange beyond start_by is not sent: 0..0 Wh."""
     start_by_s = command().start_by_s
@@ -77,9 +74,9 @@ def test_no_frame_leaves_after_start_by_however_long_the_lock_took(books: Conten
 
 
 @pytest.mark.mutation(
-    DISPATCHER,
-    'self._last_sample().at_mono_s > REPORT_AGE_S_MAX:\n            return "the device',
-    'self._last_sample().at_mono_s > 1e9:\n            return "the device',
+    "ledger/guards.py",
+    "hands.last_sample().at_mono_s > REPORT_AGE_S_MAX:\n            return None",
+    "hands.last_sample().at_mono_s > 1e9:\n            return None",
 )
 def test_no_frame_leaves_on_an_old_sample(books: Contended, unit: Unit) -> None:
     """A worker that was paused between its checks and its frame does not send it any more."""
@@ -92,7 +89,7 @@ def test_no_frame_leaves_on_an_old_sample(books: Contended, unit: Unit) -> None:
 
 
 @pytest.mark.mutation(
-    DISPATCHER, 'return None if newer is None else f"command {newer} is newer"', "return None"
+    "ledger/guards.py", "            return Event.NEWER_SEQ, Reason.SUPERSEDED\n", "            return None\n"
 )
 def test_no_frame_leaves_once_a_newer_command_is_on_the_books(books: Contended, unit: Unit) -> None:
     """A command that was overtaken while it waited for the lock is not sent."""
@@ -105,7 +102,7 @@ def test_no_frame_leaves_once_a_newer_command_is_on_the_books(books: Contended, 
     assert "p2 is newer" in _not_delivered(_dispatched(books, unit), books, unit)
 
 
-@pytest.mark.mutation(DISPATCHER, "if command.device != here:", "if False:")
+@pytest.mark.mutation("ledger/dispatcher.py", "if command.device != self._here:", "if False:")
 def test_a_command_for_another_device_is_refused(books: Contended, unit: Unit) -> None:
     """Sequence, supersession and send lock are per device: a command is carried out by the one it names."""
     dispatcher = Dispatcher(books, unit, unit.clock)  # called by its serial number, SN-1
@@ -118,9 +115,9 @@ def test_a_command_for_another_device_is_refused(books: Contended, unit: Unit) -
 
 
 @pytest.mark.mutation(
-    DISPATCHER,
-    "        self._look()\n\n    def recover",
-    "        self._look()\n        self._worker()\n\n    def recover",
+    "ledger/dispatcher.py",
+    "        self._hands.look()\n\n    def recover",
+    "        self._hands.look()\n        self._hands.incarnation\n\n    def recover",
 )
 def test_a_refused_command_leaves_the_books_as_they_were(books: Contended, unit: Unit) -> None:
     """Not even the worker that refused it is on them."""

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ledger.dispatcher import Dispatcher, Result
+from ledger.answers import Result
+from ledger.dispatcher import Dispatcher
+from ledger.ending import Ender
 from ledger.errors import HilError, StaleFence
 from ledger.follow import Follower
+from ledger.hands import Hands
 from ledger.machine import Event, Reason, State
 from ledger.model import EvidenceLevel, Receipt, Rejected, Release, Role, Sample, Unknown
 from ledger.ports import Claimed, Row
@@ -32,13 +35,13 @@ UNIT = "unit-1"
 
 
 def dispatched(store: SqliteStore, unit: Unit) -> Result:
-    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT)
+    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT, sole_client=True)
     dispatcher.boot()
     return dispatcher.dispatch(command())
 
 
 def recovered(store: SqliteStore, unit: Unit) -> None:
-    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT)
+    dispatcher = Dispatcher(store, unit, unit.clock, device=UNIT, sole_client=True)
     dispatcher.boot()
     dispatcher.recover()
 
@@ -166,8 +169,8 @@ def test_without_counters_the_end_is_the_clocks(store: SqliteStore, clock: Manua
 @pytest.mark.mutation("ledger/follow.py", "        if over and not ended:\n", "        if False:\n")
 @pytest.mark.mutation(
     "ledger/follow.py",
-    "                if state is State.RELEASING:\n                    return self.release",
-    "                if state is State.RELEASING:\n                    return state; self.release",
+    "                    if state is State.RELEASING:\n                        return self._ender.release",
+    "                    if state is State.RELEASING:\n                        return state; self._ender.release",
 )
 def test_what_does_not_end_itself_is_stopped(store: SqliteStore, clock: ManualClock) -> None:
     """Still live after its end: a stop frame, the default mode verified, completed with what it really was."""
@@ -179,11 +182,16 @@ def test_what_does_not_end_itself_is_stopped(store: SqliteStore, clock: ManualCl
     assert bounds(store)[0] > 1_990
 
 
-@pytest.mark.mutation("ledger/follow.py", "if after is not None and after.enabled is False:", "if True:")
 @pytest.mark.mutation(
-    "ledger/follow.py",
-    "for back_off_s in BACK_OFF_S[:RELEASE_TRIES_MAX]:",
-    "for back_off_s in BACK_OFF_S[:1]:",
+    "ledger/ending.py",
+    "        for _ in self.rounds([row.command]):\n"
+    "            sample = hands.try_look(baseline.identity.serial)\n"
+    "            if sample is not None:\n"
+    "                state",
+    "        for _ in [0]:\n"
+    "            sample = hands.try_look(baseline.identity.serial)\n"
+    "            if sample is not None:\n"
+    "                state",
 )
 def test_the_stop_is_repeated_until_it_is_verified(store: SqliteStore, clock: ManualClock) -> None:
     """Two stops without effect, whatever they answered: the third one ends it."""
@@ -197,12 +205,12 @@ def test_the_stop_is_repeated_until_it_is_verified(store: SqliteStore, clock: Ma
     ("outcome", "event"), [(Unknown("reset"), "outcome unknown"), (Rejected(2), "refused")]
 )
 @pytest.mark.mutation(
-    "ledger/follow.py",
-    "                self._store.evidence(fence, event, (), self._clock",
-    "                break\n                self._store.evidence(fence, event, (), self._clock",
+    "ledger/ending.py",
+    "                try:\n                    hands.store.evidence(fence, event",
+    "                break\n                try:\n                    hands.store.evidence(fence, event",
 )
 @pytest.mark.mutation(
-    "ledger/follow.py",
+    "ledger/ending.py",
     "event = Event.REFUSED if isinstance(outcome, Rejected) else Event.OUTCOME_UNKNOWN",
     "event = Event.OUTCOME_UNKNOWN",
 )
@@ -217,10 +225,12 @@ def test_every_stop_step_is_tried(
 
 
 def test_a_stop_that_never_works_leaves_the_row_releasing(store: SqliteStore, clock: ManualClock) -> None:
-    """After three rounds the row says so, for the next recovery to go on."""
-    unit = Unit(clock, runs_s=FOREVER_S, deaf_to=frozenset(range(1, 100)))
-    assert dispatched(store, unit) == Result("applied", State.RELEASING)
-    assert (len(unit.frames), row_of(store).reason) == (4, Reason.COMPLETED)
+    """When its timer must have ended it, the worker says that it has not, and leaves it to the next recovery."""
+    unit = Unit(clock, runs_s=FOREVER_S, deaf_to=frozenset(range(1, 10_000)))
+    result = dispatched(store, unit)
+    assert (result.answer, result.state) == ("not_stopped", State.RELEASING)
+    assert row_of(store).reason is Reason.COMPLETED
+    assert 3_600 + 1.35 * 3_600 <= clock.at_s < 3_600 + 1.35 * 3_600 + 90
 
 
 def test_a_stop_waits_for_a_read_that_says_whose_device_it_is(
@@ -236,9 +246,9 @@ def test_a_stop_waits_for_a_read_that_says_whose_device_it_is(
 
 
 @pytest.mark.mutation(
-    "ledger/follow.py",
-    "            with self._store.sending(command.device, fence):\n                outcome",
-    "            if True:\n                outcome",
+    "ledger/ending.py",
+    "                with hands.store.sending(device, fence):\n",
+    "                if True:\n",
 )
 def test_a_stop_is_sent_only_under_the_fence(store: SqliteStore, clock: ManualClock, path: Path) -> None:
     """Whoever lost the command stops nothing: the successor's action might be what runs."""
@@ -281,8 +291,8 @@ def test_a_long_silence_leaves_it_active(store: SqliteStore, clock: ManualClock)
 
 @pytest.mark.mutation(
     "ledger/follow.py",
-    "ends_mono_s = self._clock.mono_s() - since_s + command.duration_s",
-    "ends_mono_s = self._clock.mono_s() + command.duration_s",
+    "ends_mono_s = hands.clock.mono_s() - since_s + command.duration_s",
+    "ends_mono_s = hands.clock.mono_s() + command.duration_s",
 )
 def test_an_active_command_of_a_dead_worker_is_followed_to_its_end(
     path: Path, store: SqliteStore, clock: ManualClock
@@ -311,11 +321,6 @@ def test_an_active_command_that_ended_meanwhile_is_closed(
     assert (bounds(store), unit.frames) == ((1_999.0, 2_001.0), [])
 
 
-@pytest.mark.mutation(
-    "ledger/follow.py",
-    "        if row.state is State.RELEASING:\n            return self.release(command, row.fence, baseline)\n",
-    "",
-)
 def test_a_release_of_a_dead_worker_is_repeated(path: Path, store: SqliteStore, clock: ManualClock) -> None:
     """RELEASING is taken up where it was left: stop frames at once, and the reason is kept."""
     left_behind(path, Event.CANCEL)
@@ -329,9 +334,9 @@ def test_a_release_of_a_dead_worker_is_repeated(path: Path, store: SqliteStore, 
 
 
 @pytest.mark.mutation(
-    "ledger/dispatcher.py",
-    "adopted.state in (State.ACTIVE, State.RELEASING)",
-    "adopted.state in (State.ACTIVE, State.RELEASING, State.UNCERTAIN)",
+    "ledger/recovery.py",
+    "        if row.state is State.ACTIVE:\n            return self._stay",
+    "        if row.state in (State.ACTIVE, State.UNCERTAIN):\n            return self._stay",
 )
 def test_an_uncertain_command_of_a_dead_worker_is_not_touched(
     path: Path, clock: ManualClock, store: SqliteStore
@@ -347,7 +352,8 @@ def test_an_uncertain_command_of_a_dead_worker_is_not_touched(
 
 def test_only_a_pulse_that_was_sent_can_be_followed(store: SqliteStore, clock: ManualClock) -> None:
     """A release, and a pulse without a baseline, have no end to look for."""
-    follower = Follower(store, Unit(clock), clock)
+    hands = Hands(store, Unit(clock), clock)
+    follower = Follower(hands, Ender(hands))
     for pending in (
         store.submit(command(), clock),
         store.submit(Release(id="r", device="unit-1", seq=2), clock),

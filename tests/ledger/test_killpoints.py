@@ -64,7 +64,7 @@ def test_an_unknown_point_is_answered_with_the_known_ones(spec: str) -> None:
 
 def test_an_unknown_action_is_answered_with_the_known_ones() -> None:
     """The error lists every action."""
-    with pytest.raises(ValueError, match=r"the actions are exit86, sigkill$"):
+    with pytest.raises(ValueError, match=r"the actions are exit86, sigkill, stop$"):
         killpoints.parse("intent.open=exit87")
 
 

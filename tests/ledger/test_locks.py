@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from ledger.errors import LedgerError, LedgerUnusable
+from ledger.errors import LedgerBusy, LedgerError, LedgerUnusable
 from ledger.locks import LockFolder
 from tests.ledger.ledgerkit import fork, in_child, kill, living, reap
 
@@ -35,7 +36,11 @@ def test_a_lock_is_held_until_it_is_released(locks: LockFolder) -> None:
     assert not locks.is_held("worker")
 
 
-@pytest.mark.mutation("ledger/locks.py", "fcntl.LOCK_EX | fcntl.LOCK_NB)", "fcntl.LOCK_SH | fcntl.LOCK_NB)")
+@pytest.mark.mutation(
+    "ledger/locks.py",
+    "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        except",
+    "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)\n        except",
+)
 def test_a_lock_is_not_given_twice(locks: LockFolder) -> None:
     """The second taker is told at once, and by whom it is held is not guessed."""
     lock = locks.hold("worker")
@@ -80,8 +85,8 @@ def test_waiting_gives_the_lock_back_after_an_error(locks: LockFolder) -> None:
 
 @pytest.mark.mutation(
     "ledger/locks.py",
-    "            fcntl.flock(descriptor, fcntl.LOCK_EX)\n            yield",
-    "            yield",
+    "                fcntl.flock(descriptor, fcntl.LOCK_EX)\n            else",
+    "                pass\n            else",
 )
 def test_whoever_waits_enters_only_after_the_holder(locks: LockFolder, tmp_path: Path) -> None:
     """Eight processes that each read, add and write lose no update under the lock."""
@@ -133,3 +138,20 @@ def test_a_lock_does_not_survive_a_normal_exit(locks: LockFolder) -> None:
     """A child that exits normally leaves nothing held."""
     assert in_child(lambda: locks.hold("worker")) == 0
     assert not locks.is_held("worker")
+
+
+@pytest.mark.mutation("ledger/locks.py", "if time.monotonic() >= until_s:", "if True:")
+def test_whoever_stands_still_is_not_waited_for_for_ever(locks: LockFolder) -> None:
+    """After its patience the waiter says so; a moment is waited for."""
+    with (
+        locks.waiting("a"),
+        pytest.raises(LedgerBusy, match="stands still; nothing was sent"),
+        locks.waiting("a", 0.02),
+    ):
+        pass
+    held = locks.hold("b")
+    timer = threading.Timer(0.05, held.release)
+    timer.start()
+    with locks.waiting("b", 10.0):
+        assert locks.is_held("b")
+    timer.join()

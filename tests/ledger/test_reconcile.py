@@ -154,7 +154,11 @@ def test_delivered_is_the_growth_of_the_counter(
     assert delivered_wh(seen(discharged=before), seen(discharged=after), OUT) == delivered
 
 
-@pytest.mark.mutation("ledger/reconcile.py", "return 0.0, most_wh", "return 0.0, 0.0")
+@pytest.mark.mutation(
+    "ledger/reconcile.py",
+    "    if delivered is None or step_wh is None:\n        return 0.0, most_wh",
+    "    if delivered is None or step_wh is None:\n        return 0.0, 0.0",
+)
 def test_without_counters_the_interval_is_nothing_to_everything() -> None:
     """Who cannot count must allow for both."""
     blind = replace(PLAIN, counter_step_wh=None)

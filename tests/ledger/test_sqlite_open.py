@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
+from ledger import sqlite_open
+from ledger.books import chained
 from ledger.errors import LedgerError, LedgerUnsafe, LedgerUnusable
 from ledger.machine import State
 from ledger.sqlite import SqliteStore
@@ -58,7 +60,7 @@ def works(path: Path, mode: str = "WAL", level: str = "FULL") -> None:
     store = SqliteStore.open(path, journal_mode=mode, synchronous=level)
     assert store.submit(pulse("z", 9), ManualClock()).state is State.PENDING
     store.close()
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(apsw.ConstraintError):
         sql(path, "DELETE FROM events")
 
 
@@ -151,7 +153,7 @@ def test_a_newer_schema_is_left_alone(path: Path, mode: str) -> None:
     refused(
         path,
         LedgerUnusable,
-        r"was written by a newer version \(schema 99, this one knows 1\)",
+        r"was written by a newer version \(schema 99, this one knows 2\)",
         journal_mode=mode,
     )
 
@@ -159,7 +161,7 @@ def test_a_newer_schema_is_left_alone(path: Path, mode: str) -> None:
 def test_a_newer_schema_that_is_still_in_the_wal_is_seen(path: Path) -> None:
     """The header is not the whole truth while a WAL stands beside it: the version is asked for again."""
     make(path)
-    holder = sqlite3.connect(path, isolation_level=None)
+    holder = apsw.Connection(str(path))
     holder.execute("PRAGMA user_version = 99")
     with pytest.raises(LedgerUnusable, match="schema 99"):
         SqliteStore.open(path)
@@ -186,7 +188,11 @@ def test_an_unreadable_file_is_refused(path: Path) -> None:
     refused(path, LedgerUnusable, r"cannot be read \(Too many levels of symbolic links\)")
 
 
-@pytest.mark.mutation("ledger/sqlite_open.py", "    new = _check_file(path, journal_mode)", "    new = True")
+@pytest.mark.mutation(
+    "ledger/sqlite_open.py",
+    "    if _check_file(path, journal_mode):\n        _refuse_new",
+    "    if True:\n        _refuse_new",
+)
 def test_what_is_refused_gets_no_lock_file_beside_it(path: Path) -> None:
     """Looking at somebody else's file leaves no trace in their folder."""
     path.write_text("dear diary")
@@ -346,7 +352,8 @@ def test_eight_processes_create_one_ledger_at_once(path: Path) -> None:
     os.close(gate_in)
     os.close(gate_out)
     assert [reap(pid) for pid in pids] == [0] * 8
-    assert events(path) == ["submitted"] * 8
+    assert sorted(sql(path, "SELECT id FROM commands")) == [(f"p{seq}",) for seq in range(1, 9)]
+    assert events(path).count("submitted") == 8
     assert sql(path, "SELECT count(*), min(fence) FROM ledger") == [(1, 0)]
 
 
@@ -390,11 +397,59 @@ def test_a_migration_runs_once(path: Path) -> None:
     assert sql(path, "SELECT generation FROM ledger") == before
 
 
+def _of_schema_1(path: Path) -> None:
+    """A ledger as the first version left it: one closed command, one pending, three entries in the log."""
+    scripts = sqlite_open._migrations()
+    db = apsw.Connection(str(path))
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(scripts[0])
+    db.execute("INSERT INTO ledger (one, generation, fence) VALUES (1, 'first', 4)")
+    db.execute("INSERT INTO incarnations VALUES ('w', 1, 'boot', 1.0)")
+    done = pulse("a", 1)
+    for command, state in ((done, "CLOSED"), (pulse("b", 2), "PENDING")):
+        values = (command.id, command.seq, command.model_dump_json(), command.digest, state)
+        db.execute(
+            "INSERT INTO commands (id, device, seq, kind, payload, digest, state, version, fence, attempt,"
+            " at_wall_s, since_wall_s) VALUES (?, 'unit-1', ?, 'pulse', ?, ?, ?, 1, 0, 0, 1.0, 1.0)",
+            values,
+        )
+        entry = "(command, version, fence, at_wall_s, at_mono_s, boot_id, event, facts, state_to, detail)"
+        db.execute(
+            f"INSERT INTO events {entry} VALUES (?, 1, 0, 1, 1, 'b', 'old', '', ?, '')", (command.id, state)
+        )
+    db.execute("PRAGMA user_version = 1")
+    db.execute("PRAGMA journal_mode = TRUNCATE")
+    db.close()
+
+
+@pytest.mark.mutation("ledger/books.py", '(n or 0, hash or "")', '(0, "")')
+def test_a_ledger_of_the_first_version_is_migrated_in_place(path: Path) -> None:
+    """Its rows, fence and generation stay; the chain of its log begins after the entries that were there."""
+    _of_schema_1(path)
+    store = SqliteStore.open(path, journal_mode="TRUNCATE")
+    assert [(row.command.id, row.state, row.deaths) for row in store.rows()] == [
+        ("a", State.CLOSED, 0),
+        ("b", State.PENDING, 0),
+    ]
+    store.submit(pulse("c", 3), ManualClock())
+    store.close()
+    assert sql(path, "SELECT generation, fence, clock FROM ledger") == [("first", 4, None)]
+    assert sql(path, "PRAGMA user_version") == [(2,)]
+    log = sql(path, "SELECT * FROM events ORDER BY n")
+    assert [entry[-1] for entry in log[:2]] == ["", ""]
+    last = "first"
+    for number, entry in enumerate(log[2:], start=3):
+        assert entry[0] == number
+        assert entry[-1] == chained(last, entry[:-1])
+        last = entry[-1]
+    assert [entry[8] for entry in log[2:]] == ["submitted", "newer seq accepted"]
+
+
 def test_a_ledger_is_marked_as_one(path: Path) -> None:
     """The header says whose file it is and which schema it has."""
     make(path, "TRUNCATE")
     header = path.read_bytes()[:100]
-    assert (header[68:72], header[60:64]) == (b"HILL", b"\x00\x00\x00\x01")
+    assert (header[68:72], header[60:64]) == (b"HILL", b"\x00\x00\x00\x02")
     assert APPLICATION_ID == 0x48494C4C
 
 

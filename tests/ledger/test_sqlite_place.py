@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from ledger.sqlite import SqliteStore
 from ledger.sqlite_driver import StdlibConnection
 from ledger.sqlite_open import APPLICATION_ID
 from ledger.testing import ManualClock, pulse
-from tests.ledger.ledgerkit import in_child, intended, kill, living, sql
+from tests.ledger.ledgerkit import in_child, intended, living, sql, wait_for_zombie
 
 OPEN = "ledger/sqlite_open.py"
 
@@ -24,8 +25,9 @@ def crashed(path: Path) -> Path:
     """A ledger whose only worker died with an intent on the books: it stands in the -wal alone."""
 
     def work() -> None:
-        intended(SqliteStore.open(path))
-        os._exit(86)
+        store = SqliteStore.open(path)
+        intended(store)
+        os._exit(86)  # with the store open: out of scope it would be closed
 
     assert in_child(work) == 86
     assert path.with_name("ledger.sqlite-wal").stat().st_size > 0
@@ -125,7 +127,7 @@ def test_the_file_holds_the_schema_from_the_first_moment(path: Path) -> None:
 
     seen: list[bytes] = []
     store = SqliteStore.open(path, connect=Watches)
-    assert seen == [b"\x00\x00\x00\x01"]
+    assert seen == [b"\x00\x00\x00\x02"]
     store.close()
 
 
@@ -166,27 +168,33 @@ def _claims(path: Path) -> SqliteStore:
 @pytest.mark.mutation(
     "ledger/sqlite.py", "self._may_run(incarnation) if held is None", "False if held is None"
 )
-@pytest.mark.mutation("ledger/sqlite.py", "return _exists(pid)", "return True")
+@pytest.mark.mutation("ledger/processes.py", 'and stat[0] not in "ZX"', "or True")
 def test_a_live_worker_whose_lock_was_removed_is_alive(path: Path) -> None:
     """``rm -rf ledger.sqlite.locks`` frees nobody's command: only the worker's death does."""
     with living(lambda: _claims(path)) as pid:
         shutil.rmtree(path.with_name("ledger.sqlite.locks"))
         store = SqliteStore.open(path)
         assert store.orphans() == ()
-        kill(pid)
+        os.kill(pid, signal.SIGKILL)  # a zombie until it is reaped: it does not run any more
+        wait_for_zombie(pid)
         assert [row.command.id for row in store.orphans()] == ["a"]
         store.close()
 
 
-@pytest.mark.mutation("ledger/sqlite.py", "if self._boot_id in (None, boot_id):", "if True:")
-def test_a_process_number_of_another_boot_means_nothing(path: Path) -> None:
-    """After a reboot the number belongs to somebody else."""
+@pytest.mark.mutation("ledger/processes.py", "return stat[19] == owner.started and", "return")
+@pytest.mark.mutation(
+    "ledger/processes.py",
+    "    if owner.host != this_host():\n        return False\n    stat",
+    "    stat",
+)
+@pytest.mark.parametrize("column", ["host", "started"])
+def test_a_process_number_of_another_boot_means_nothing(path: Path, column: str) -> None:
+    """After a reboot, or once it is used again, the number belongs to somebody else."""
     with living(lambda: _claims(path)):
         shutil.rmtree(path.with_name("ledger.sqlite.locks"))
         store = SqliteStore.open(path)
-        clock = ManualClock()
-        clock.boot_id = lambda: "later"  # type: ignore[method-assign]
-        store.begin_incarnation(clock)
+        assert store.orphans() == ()
+        sql(path, f"UPDATE incarnations SET {column} = 'another'")
         assert [row.command.id for row in store.orphans()] == ["a"]
         store.close()
 
