@@ -6,16 +6,19 @@ import asyncio
 import json
 import sys
 import traceback
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from shutil import get_terminal_size
+from textwrap import shorten
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
 from hil import config as configs
 from hil import doctor as checks
-from hil import new_adapter, report, serve
+from hil import ledgerdesk, listing, new_adapter, report, serve
 from hil.campaign import Permission
 from hil.check import check as check_unit
 from hil.clock import RealClock
@@ -24,7 +27,7 @@ from hil.exits import ABORTED, FAILED, FAULT, OK, UNREACHABLE, UNSAFE, exit_code
 from hil.probing import probe as probe_unit
 from hil.row import RowResult
 from hil.runplan import Plan, Run, Usage, plan
-from hil.scenarios import SUITES, Scenario, suite
+from hil.scenarios import Scenario
 from hil.scenarios.model import Worker
 from hil.stopping import BENCH_NOTE, stopping
 from ledger.errors import HilError
@@ -36,9 +39,17 @@ app = typer.Typer(
     help="Can a battery command safely be repeated after its worker died? Crash tests with evidence.",
 )
 
+app.add_typer(ledgerdesk.app, name="ledger")
+
 ConfigArgument = Annotated[
     str | None, typer.Argument(metavar="[CONFIG]", help="A TOML file.", show_default=configs.DEFAULT)
 ]
+
+
+TRIALS_NOTE: Final = (
+    "trials: on devices and books of their own, on the real clock; each takes up to some minutes"
+)
+"""Said before them: a config has no say in them, and virtual time does not shorten them."""
 
 
 def main() -> None:
@@ -60,9 +71,11 @@ def main() -> None:
 @app.command()
 def run(
     config: ConfigArgument = None,
-    suite_name: Annotated[str, typer.Option("--suite", help="restart or all.")] = "restart",
+    suite_name: Annotated[str, typer.Option("--suite", help="restart, storage, fleet or all.")] = "restart",
     scenario: Annotated[list[str] | None, typer.Option(help="Only this scenario; may be repeated.")] = None,
-    worker: Annotated[list[str] | None, typer.Option(help="volatile or durable; may be repeated.")] = None,
+    worker: Annotated[
+        list[str] | None, typer.Option(help="volatile, durable or reconciling; may be repeated.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder.", show_default="runs/<UTC>-<suite>")
     ] = None,
@@ -94,14 +107,18 @@ def run(
 
 def _run_plan(asked: Plan, running: Run, console: Console, *, as_json: bool) -> dict[str, int]:
     """Run and write everything down; how many rows had which verdict."""
-    console.print(f"{asked.config}: {asked.target}", highlight=False, soft_wrap=True)
+    about = [f"{asked.config}: {asked.target}"] if asked.rows else []
+    about += [TRIALS_NOTE] if asked.trials else []
+    for line in about:
+        console.print(line, highlight=False, soft_wrap=True)
     _run_rows(asked, running, console)
     document = running.finish()
     if as_json:
         print_patiently(json.dumps(document, indent=1))
     else:
         scenarios = tuple(dict.fromkeys(scenario for scenario, _ in asked.rows))
-        report.summary(console, scenarios, running.results, bench=asked.settings.is_bench)
+        bench = asked.settings.is_bench
+        report.summary(console, scenarios, running.results, trials=asked.trials, bench=bench)
         for line in running.closing_lines():
             console.print(line, highlight=False, soft_wrap=True)
     found: dict[str, int] = document["counts"]
@@ -110,12 +127,16 @@ def _run_plan(asked: Plan, running: Run, console: Console, *, as_json: bool) -> 
 
 def _run_rows(asked: Plan, running: Run, console: Console) -> None:
     """Run with a live line on a terminal, and plain lines elsewhere; a Ctrl-C leaves whole results."""
-    total = len(asked.rows)
+    total = len(asked.rows) + len(asked.trials)
     status = console.status("starting") if console.is_terminal else None
 
-    def started(scenario: Scenario, worker: Worker) -> None:
+    def says(name: str, story: str) -> None:
         if status is not None:
-            status.update(f"[{len(running.results)}/{total}] {scenario.name} ({worker}): {scenario.story}")
+            line, columns = f"[{len(running.results)}/{total}] {name}: {story}", get_terminal_size().columns
+            status.update(shorten(line, max(20, columns - 4), placeholder=" …"))
+
+    def started(scenario: Scenario, worker: Worker) -> None:
+        says(f"{scenario.name} ({worker})", scenario.story)
 
     def done(result: RowResult) -> None:
         if status is None:
@@ -123,7 +144,10 @@ def _run_rows(asked: Plan, running: Run, console: Console) -> None:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     with status or nullcontext():
-        running.rows(asked.rows, started, done)
+        if asked.rows:
+            running.rows(asked.rows, started, done)
+        if asked.trials:
+            running.trials(asked.trials, lambda trial: says(trial.name, trial.story), done)
 
 
 def _exit(found: dict[str, int], *, whole: bool) -> int:
@@ -144,48 +168,23 @@ def _exit(found: dict[str, int], *, whole: bool) -> int:
 
 @app.command("list")
 def list_scenarios() -> None:
-    """List the scenarios: name, needs, source, and what is expected."""
-    console = PatientConsole()
-    for name, scenarios in SUITES.items():
-        console.print(f"suite {name}", highlight=False)
-        for scenario in scenarios:
-            needs = ", ".join(sorted(scenario.needs)) or "nothing"
-            wanted = " ".join(f"{w} {e.applications}" for w, e in scenario.expected.items())
-            line = f"  {scenario.name:32} needs {needs:12} applications: {wanted}"
-            console.print(line, highlight=False, soft_wrap=True)
+    """List scenarios with their needs and what is expected, and trials with what happens in them."""
+    _print(listing.listed())
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A scenario's name.")]) -> None:
-    """Show one scenario whole."""
-    known = {scenario.name: scenario for scenario in suite("all")}
-    if name not in known:
-        raise Usage(f"{name}: there is no such scenario; 'hil list' shows the names")
-    scenario = known[name]
+def show(name: Annotated[str, typer.Argument(help="The name of a scenario or a trial.")]) -> None:
+    """Show one scenario or trial whole."""
+    lines = listing.shown(name)
+    if lines is None:
+        raise Usage(f"{name}: there is no such scenario or trial; 'hil list' shows the names")
+    _print(lines)
+
+
+def _print(lines: Iterable[str]) -> None:
     console = PatientConsole()
-
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    line(f"{scenario.name}: {scenario.story}")
-    line(f"theme   {scenario.theme}")
-    line(f"source  {scenario.source}")
-    line(f"needs   {', '.join(sorted(scenario.needs)) or 'nothing'}")
-    line(f"policy  {scenario.policy}")
-    line(f"kill    {scenario.kill or 'nobody'}{' (cold-started workers)' if scenario.cold else ''}")
-    for fault in scenario.tap:
-        line(f"tap     {fault.action} at {fault.at} {fault.nth}")
-    line(f"retry   {scenario.retry}")
-    for worker, expected in scenario.expected.items():
-        pulses = (
-            "what the triggers' windows cover" if expected.pulses is None else f"{expected.pulses:g} pulses"
-        )
-        state = f", state {expected.state}" if expected.state else ""
-        broken = f", breaks {', '.join(sorted(expected.violations))}" if expected.violations else ""
-        line(
-            f"expect  {worker}: {expected.applications} applications, {pulses} of energy,"
-            f" first exit {expected.first_exit}, retry {expected.retry}{state}{broken}"
-        )
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 @app.command()

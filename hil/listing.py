@@ -1,0 +1,120 @@
+"""What ``hil list`` and ``hil show`` say of scenarios and trials, line by line, on a hundred columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from hil.scenarios import SUITES, Scenario, suite
+from hil.scenarios.model import Expected
+from hil.trials import SUITES as TRIAL_SUITES
+from hil.trials import loadable
+from hil.trials.model import Trial
+
+COLUMNS: Final = 100
+"""Wide enough for a sentence beside a name, narrow enough for two windows side by side."""
+_NAME: Final = 31
+"""Columns of a name."""
+
+
+def listed() -> Iterator[str]:
+    """Every suite with what is in it."""
+    for name, scenarios in SUITES.items():
+        yield f"suite {name}"
+        for scenario in scenarios:
+            needs = ", ".join(sorted(scenario.needs)) or "nothing"
+            wanted = " ".join(f"{w} {e.applications}" for w, e in scenario.expected.items())
+            yield f"  {scenario.name:{_NAME}} needs {needs:10} applications: {wanted}"
+    for name in TRIAL_SUITES:
+        yield f"suite {name}"
+        found, lost = loadable(name)
+        told: set[str] = set()
+        for trial in found:
+            again = trial.story in told
+            told.add(trial.story)
+            yield from _hanging(f"  {trial.name:{_NAME}} ", "the same" if again else _sentence(trial.story))
+        for line in lost:
+            yield from _hanging("  ", line)
+
+
+def shown(name: str) -> list[str] | None:
+    """One scenario or trial whole; None if there is none of that name."""
+    for scenario in suite("all"):
+        if scenario.name == name:
+            return list(_scenario(scenario))
+    found, _ = loadable("all")
+    return next((list(_trial(trial)) for trial in found if trial.name == name), None)
+
+
+def _scenario(scenario: Scenario) -> Iterator[str]:
+    yield f"{scenario.name}: {scenario.story}"
+    yield f"theme   {scenario.theme}"
+    yield f"source  {scenario.source}"
+    yield f"needs   {', '.join(sorted(scenario.needs)) or 'nothing'}"
+    yield f"policy  {scenario.policy}"
+    yield f"kill    {scenario.kill or 'nobody'}{' (cold-started workers)' if scenario.cold else ''}"
+    for fault in scenario.tap:
+        yield f"tap     {fault.action} at {fault.at} {fault.nth}"
+    yield f"retry   {scenario.retry}"
+    for worker, expected in scenario.expected.items():
+        yield f"expect  {worker}: {_expected(expected)}"
+
+
+def _expected(expected: Expected) -> str:
+    pulses = "what the triggers' windows cover" if expected.pulses is None else f"{expected.pulses:g} pulses"
+    state = f", state {expected.state}" if expected.state else ""
+    broken = f", breaks {', '.join(sorted(expected.violations))}" if expected.violations else ""
+    return (
+        f"{expected.applications} applications, {pulses} of energy,"
+        f" first exit {expected.first_exit}, retry {expected.retry}{state}{broken}"
+    )
+
+
+def _trial(trial: Trial) -> Iterator[str]:
+    yield from _hanging(f"{trial.name}: ", _sentence(trial.story), indent=2)
+    yield from _hanging("theme   ", trial.theme)
+    yield from _hanging("source  ", trial.source)
+    yield from _hanging("engine  ", trial.engine)
+    if (lacking := trial.lacking()) is not None:
+        yield from _hanging("here    ", f"it cannot run: {lacking}")
+    yield from _classes(
+        "has to come out, each at least once:", trial.classes, trial.reached - trial.never_pass
+    )
+    yield from _classes(
+        "is no broken promise, and no pass: where it comes out the row is blocked:",
+        trial.classes,
+        trial.never_pass,
+    )
+    yield from _classes("may come out:", trial.classes, set(trial.classes) - trial.reached - trial.never_pass)
+    if trial.figures:
+        yield "figures that have to come out:"
+        yield from (f"  {name} = {value}" for name, value in trial.figures.items())
+
+
+def _classes(head: str, meanings: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
+    """The classes of ``names``, in the order of the trial."""
+    wanted: Sequence[str] = [name for name in meanings if name in set(names)]
+    if wanted:
+        yield head
+        width = max(map(len, wanted))
+        for name in wanted:
+            yield from _hanging(f"  {name:{width}}  ", meanings[name])
+
+
+def _sentence(story: str) -> str:
+    """With a capital and a full stop, however it was written down."""
+    return f"{story[:1].upper()}{story[1:].rstrip('.')}."
+
+
+def _hanging(head: str, text: str, *, indent: int | None = None) -> list[str]:
+    """``text`` behind ``head``, folded; what follows stands below its beginning, or ``indent`` columns in."""
+    below = " " * (len(head) if indent is None else indent)
+    return textwrap.wrap(
+        text,
+        COLUMNS,
+        initial_indent=head,
+        subsequent_indent=below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
