@@ -73,7 +73,9 @@ class FakeActuator:
         self._path = Path(path)
         self._clock = clock
         if not self._path.is_file():
-            raise UnitUnreachable(f"{self._path}: there is no fake actuator here; create one first")
+            raise UnitUnreachable(
+                f"{self._path}: there is no fake actuator here; make one with adapters.fake.create(path, serial=…)"
+            )
         _check_file(self._path)
         with _translated(self._path):
             self._db = _connect(self._path)

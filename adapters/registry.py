@@ -57,6 +57,8 @@ class _Target(BaseModel):
 
     serial: str | None = None
     """If given, only the unit with this serial number is written to."""
+    sole_client: bool = False
+    """Nobody else, no cloud and no app, commands the unit: then what its counters show is the worker's doing."""
 
 
 class FakeTarget(_Target):

@@ -79,6 +79,12 @@ def in_parts(config: Config, record: ProbeRecord | None) -> str | None:
     )
 
 
+NO_EVIDENCE: Final = (
+    "a reconciling worker decides by the unit's counters, which somebody else may move too; it would leave every doubt"
+    " to a person, as durable does: say target.sole_client = true if nobody else commands the unit during a run"
+)
+
+
 def may_repeat(record: ProbeRecord | None, why: str) -> str | None:
     """Why a worker that repeats is not let at the unit; None if it is. Without a probe, ``why`` there is none."""
     flaw = why if record is None else record.timer.flaw()

@@ -16,7 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hil.admission import PERSISTENT_WRITES_MAX, STANDS_STILL, in_parts, left_alone, may_repeat, recognise
+from hil.admission import (
+    NO_EVIDENCE,
+    PERSISTENT_WRITES_MAX,
+    STANDS_STILL,
+    in_parts,
+    left_alone,
+    may_repeat,
+    recognise,
+)
 from hil.admission import Permission as Permission
 from hil.arming import NotArmed, describe
 from hil.benchrig import BenchRig
@@ -233,6 +241,8 @@ class Campaign:
             raise NotArmed(never)
         if worker == "volatile" and (repeats := may_repeat(record, why)) is not None:
             raise Blocked(repeats)
+        if worker == "reconciling" and not self.config.target.sole_client:
+            raise Blocked(NO_EVIDENCE)
         step_wh = caps.counter_step_wh if record is None else record.counter_step_wh
         return Admitted(self.lock, step_wh or caps.counter_step_wh or 0.0)
 

@@ -303,7 +303,11 @@ def unit_document(config: Config) -> dict[str, Any]:
             ' say target.kind = "bench" to reach a real one'
         )
     link, named = config.link, config.target
-    document: dict[str, Any] = {"adapter": named.adapter, "serial": config.serial}
+    document: dict[str, Any] = {
+        "adapter": named.adapter,
+        "serial": config.serial,
+        "sole_client": named.sole_client,
+    }
     for key in ("transport", "unit", "reply_s", *sorted(LINK_KEYS[link.transport])):
         if (value := getattr(link, key)) is not None:
             document[key] = value

@@ -45,6 +45,9 @@ class TargetSection(Section):
     settle_s: float | None = Field(default=None, ge=0, le=600)
     """How long a bench's SunSpec unit may take from the reply to its new power; see :attr:`Config.settle_s`."""
 
+    sole_client: bool = False
+    """Bench: nobody else, no cloud and no app, commands the unit during a run; then its counters are evidence."""
+
     @field_validator("commit")
     @classmethod
     def _has_frames(cls, value: str, info: ValidationInfo) -> str:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
-TABLE_COLUMNS: Final = 104
-"""The matrix is this wide; a narrower terminal wraps it, a file or pipe gets it whole."""
+TABLE_COLUMNS: Final = 132
+"""The matrix with three workers and the longest name fits; a narrower terminal wraps it, a file gets it whole."""
 
 
 class PatientConsole(Console):

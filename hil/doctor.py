@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import sqlite3
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,8 +16,10 @@ from rich.console import Console
 
 from hil.evidence import PACKAGES, versions
 from hil.exits import BAD_INPUT, OK
+from hil.trials import loadable
 from ledger.errors import HilError
 from ledger.sqlite import SqliteStore
+from ledger.sqlite_driver import DEFAULT_CONNECT, StdlibConnection
 
 DISTRIBUTION: Final = "battery-hil"
 WAL_FIXED: Final = (3, 51, 3)
@@ -68,13 +70,13 @@ def _packages() -> tuple[str, str]:
 
 
 def _sqlite() -> tuple[str, str]:
-    version = sqlite3.sqlite_version
-    if sqlite3.sqlite_version_info < WAL_FIXED:
+    version = DEFAULT_CONNECT.version()
+    if tuple(map(int, version.split("."))) < WAL_FIXED:
         return "warn", (
-            f"{version} is older than {'.'.join(map(str, WAL_FIXED))}, which fixed a race between a checkpoint and a"
-            " writer in WAL mode: one worker per ledger is safe; for several, use a newer SQLite"
+            f"ledgers use {version}, older than {'.'.join(map(str, WAL_FIXED))}, which fixed a race between a"
+            " checkpoint and a writer in WAL mode: one worker per ledger is safe; for several, install a newer apsw"
         )
-    return "ok", version
+    return "ok", f"ledgers use {version}; Python's own, {StdlibConnection.version()}, opens none that lasts"
 
 
 def _ledger() -> tuple[str, str]:
@@ -113,6 +115,21 @@ def _processes() -> tuple[str, str]:
     return "ok", "fork and pidfd work"
 
 
+def _trials() -> tuple[str, str]:
+    """What the suites storage and fleet lack on this machine; nothing else needs it."""
+    found, lost = loadable("all")
+    lacking: dict[str, list[str]] = {}
+    for trial in found:
+        if (reason := trial.lacking()) is not None:
+            lacking.setdefault(reason, []).append(trial.name)
+    reasons = [f"{len(names)} cannot run here, for {reason}" for reason, names in lacking.items()]
+    if shutil.which("strace") is None:
+        reasons.append("syscall_kills kills at the named points only, for strace is not installed")
+    if not reasons and not lost:
+        return "ok", f"all {len(found)} trials of the suites storage and fleet can run here"
+    return "note", f"of {len(found)} trials {'; '.join([*reasons, *lost])}"
+
+
 _CHECKS: Final[tuple[tuple[str, Callable[[], tuple[str, str]]], ...]] = (
     ("python", _python),
     ("packages", _packages),
@@ -120,4 +137,5 @@ _CHECKS: Final[tuple[tuple[str, Callable[[], tuple[str, str]]], ...]] = (
     ("ledger", _ledger),
     ("folder", _folder),
     ("processes", _processes),
+    ("trials", _trials),
 )

@@ -140,13 +140,15 @@ def estimate(
     returned_wh = sum(wh or 0.0 for wh in before_wh)
     around_s = AROUND_S + settle_s + flight_time_s
     busy_s = sum(_awaited(scenario, worker) for scenario, worker in rows) * (pulse.duration_s + POLL_S)
+    # before it decides, nothing may be on its way any more; the others decide nothing
+    decided_s = flight_time_s * sum(worker == "reconciling" for _, worker in rows)
     spent = list(_spent(found, before_wh, wears))
     return Estimate(
         rows=found,
         available_wh=now_wh,
         returns=None if brought is None else sum(wh is not None for wh in before_wh),
         returned_wh=returned_wh,
-        duration_s=len(found) * around_s + busy_s + returned_wh / abs(pulse.power_w) * 3600,
+        duration_s=len(found) * around_s + busy_s + decided_s + returned_wh / abs(pulse.power_w) * 3600,
         row_wears=APPLIED_MIN * wears,
         wears_max=wears_max,
         fit=sum(wh <= envelope.energy_wh_max and frames <= wears_max for wh, frames in spent),

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from importlib import metadata, resources
 from pathlib import Path
@@ -21,6 +20,7 @@ from hil.exits import BAD_INPUT
 from hil.pcapng import Capture
 from hil.wiretap import Frame
 from ledger.errors import HilError
+from ledger.sqlite_driver import DEFAULT_CONNECT, copy_database
 
 SCHEMA: Final = "battery-hil/results/1"
 PACKAGES: Final = ("adapters", "hil", "ledger", "simulator")
@@ -154,10 +154,8 @@ class RowBooks:
 
 
 def copy_ledger(source: Path, target: Path) -> None:
-    """Copy a ledger with SQLite's backup API, what lies in its WAL included."""
-    uri = f"{source.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(target)) as new:
-        old.backup(new)
+    """Copy a ledger, what lies in its WAL included."""
+    copy_database(str(source), str(target))
 
 
 def sha256(data: bytes) -> str:
@@ -180,7 +178,7 @@ def versions() -> dict[str, str]:
     """What the run was made with."""
     found = {
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
+        "sqlite": DEFAULT_CONNECT.version(),
         "system": platform.platform(),
     }
     for name in ("battery-hil", "pymodbus", "pydantic", "pysunspec2"):

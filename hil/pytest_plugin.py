@@ -34,9 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("battery-hil", "battery-hil: crash tests of a battery command path")
     option = group.addoption
     option("--hil-config", metavar="PATH", help="A TOML file: run scenarios on its target, one test per row.")
-    option("--hil-suite", metavar="NAME", default="restart", help="restart (default) or all.")
+    option("--hil-suite", metavar="NAME", default="restart", help="restart, which is the default.")
     option("--hil-scenario", metavar="NAME", action="append", default=[], help="Only this; repeatable.")
-    option("--hil-worker", metavar="NAME", action="append", default=[], help="volatile, durable; repeatable.")
+    option("--hil-worker", metavar="NAME", action="append", default=[], help="Only this kind; repeatable.")
     option("--hil-out", metavar="FOLDER", help="The run folder. Default: runs/<UTC>-pytest.")
     option("--arm", metavar="SERIAL", help="Bench: the unit that may be written to.")
     option("--hil-attended", action="store_true", help="Bench: somebody stands at the unit.")
@@ -62,10 +62,17 @@ def _plan(config: pytest.Config) -> Plan:
 
     get = config.getoption
     permission = Permission(arm=get("arm"), attended=get("hil_attended"), rehearse=get("hil_rehearse"))
+    suite = get("hil_suite")
     try:
-        return plan(get("hil_config"), get("hil_suite"), get("hil_scenario"), get("hil_worker"), permission)
+        asked = plan(get("hil_config"), suite, get("hil_scenario"), get("hil_worker"), permission)
     except HilError as error:
         raise pytest.UsageError(_said(error)) from None
+    if asked.trials:
+        raise pytest.UsageError(
+            f"hil: --hil-suite {suite}: has trials, and they are no rows on a target that could be tests: use"
+            f" 'hil run --suite {suite}' for them, and leave --hil-suite out here"
+        )
+    return asked
 
 
 def _said(error: object) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hil.row import RowResult
 from hil.scenarios.model import WORKERS, Scenario, Worker
+from hil.trials.model import Trial
 
 VERDICTS: Final = ("pass", "fail", "blocked", "unsafe", "aborted", "error")
 _STYLES: Final = {
@@ -22,6 +23,8 @@ _STYLES: Final = {
     "aborted": "cyan",
     "error": "bold magenta",
 }
+_SHORT: Final = {"reconciling": "reconc."}
+"""As it stands above a column."""
 _NOT_RUN: Final = ("blocked", "aborted")
 _SAME: Final = ("applications", "retry", "state", "stored_kwh", "violations")
 
@@ -42,28 +45,37 @@ def matrix(scenarios: Sequence[Scenario], results: Sequence[RowResult], *, bench
     energy = "Wh moved" if bench else "kWh left"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     table.add_column("scenario", no_wrap=True)
-    for worker in WORKERS:
-        table.add_column(f"{worker}\napplied", justify="right")
-    table.add_column("durable\nretry", no_wrap=True)
-    for worker in WORKERS:
-        table.add_column(f"{worker}\n{energy}", justify="right")
+    shown = [w for w in WORKERS if any(worker == w for _, worker in by_row)] or list(WORKERS)
+    for worker in shown:
+        table.add_column(f"{_SHORT.get(worker, worker)}\napplied", justify="right")
+    told = _told(shown)
+    table.add_column(f"{_SHORT.get(told, told)}\nretry", no_wrap=True)
+    for worker in shown:
+        table.add_column(f"{_SHORT.get(worker, worker)}\n{energy}", justify="right")
     table.add_column("first\nexit", justify="right")
     table.add_column("", no_wrap=True)
     for scenario in scenarios:
         row = {worker: by_row.get((scenario.name, worker)) for worker in WORKERS}
         if scenario.is_variant and (_like_base(scenario, row, by_row) or not _ran(row)):
             continue
-        table.add_row(*_line(scenario, row))
+        table.add_row(*_line(scenario, row, shown))
     return table
 
 
-def _line(scenario: Scenario, row: dict[Worker, RowResult | None]) -> list[str | Text]:
+def _told(shown: Sequence[Worker]) -> Worker:
+    """Whose retry is shown: that of the worker which leaves its doubts to a person, where it ran."""
+    return "durable" if "durable" in shown else shown[-1]
+
+
+def _line(
+    scenario: Scenario, row: dict[Worker, RowResult | None], shown: Sequence[Worker]
+) -> list[str | Text]:
     seen = {worker: result.observed if result else {} for worker, result in row.items()}
     verdict = _worst(result.verdict for result in row.values() if result)
-    energies = [_energy(seen[worker]) for worker in WORKERS]
-    applied = [_cell(seen[worker].get("applications")) for worker in WORKERS]
+    energies = [_energy(seen[worker]) for worker in shown]
+    applied = [_cell(seen[worker].get("applications")) for worker in shown]
     exits = next((codes[0] for s in seen.values() if (codes := s.get("exit_codes"))), None)
-    cells = [scenario.name, *applied, _cell(seen["durable"].get("retry")), *energies, _cell(exits)]
+    cells = [scenario.name, *applied, _cell(seen[_told(shown)].get("retry")), *energies, _cell(exits)]
     return [*cells, Text(verdict, style=_STYLES.get(verdict, ""))]
 
 
@@ -106,13 +118,40 @@ def variants(scenarios: Sequence[Scenario], results: Sequence[RowResult]) -> lis
     return lines
 
 
+def classes(trials: Sequence[Trial], results: Sequence[RowResult]) -> Table:
+    """Trials down, and how often each came out how."""
+    by_name = {result.name: result for result in results}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table.add_column("trial", no_wrap=True)
+    table.add_column("outcomes by class")
+    table.add_column("", no_wrap=True)
+    for trial in trials:
+        result = by_name.get(trial.name)
+        counted = {} if result is None else result.observed.get("classes", {})
+        said = ", ".join(f"{name} {counted[name]:,}" for name in trial.classes if name in counted)
+        note = "" if result is None else result.observed.get("figures", {}).get("note", "")
+        said = "; ".join(part for part in (said or "-", note) if part)
+        verdict = "" if result is None else result.verdict
+        table.add_row(trial.name, said, Text(verdict, style=_STYLES.get(verdict, "")))
+    return table
+
+
 def summary(
-    console: Console, scenarios: Sequence[Scenario], results: Sequence[RowResult], *, bench: bool = False
+    console: Console,
+    scenarios: Sequence[Scenario],
+    results: Sequence[RowResult],
+    *,
+    trials: Sequence[Trial] = (),
+    bench: bool = False,
 ) -> None:
-    """Print the matrix and everything that needs attention."""
-    console.print(matrix(scenarios, results, bench=bench))
+    """Print the matrix, the trials, and everything that needs attention."""
+    if scenarios:
+        console.print(matrix(scenarios, results, bench=bench))
     for line in variants(scenarios, results):
         console.print(f"variants {line}", highlight=False)
+    if trials:
+        console.print(classes(trials, results))
+        console.print("what a class means: hil show NAME", highlight=False)
     for verdict, rows, problem in _attention(results):
         head = Text(f"{verdict.upper()} {rows}: ", style=_STYLES.get(verdict, ""))
         console.print(head.append(Text(problem, style="")), soft_wrap=True)

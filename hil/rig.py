@@ -128,7 +128,8 @@ class FakeRig:
         )
 
     async def worker(self, name: str, faults: tuple[TapFault, ...]) -> tuple[str, TapLink | None]:
-        target = {"adapter": "fake", "path": str(self._path), "serial": self._config.device.serial}
+        serial = self._config.device.serial
+        target = {"adapter": "fake", "path": str(self._path), "serial": serial, "sole_client": True}
         return json.dumps(target), None
 
     def truth(self) -> Truth:
@@ -239,6 +240,7 @@ class SimulatorRig:
         how = {"commit": named.commit} if named.adapter == "sunspec" else {"profile": named.profile}
         target = {
             "adapter": named.adapter,
+            "sole_client": True,  # the device is this row's own
             **link.target,
             "unit": self._config.link.unit,
             "reply_s": self._config.link.reply_s,

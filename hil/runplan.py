@@ -23,6 +23,10 @@ from hil.runner import Runner
 from hil.scenarios import SUITES, Scenario, suite
 from hil.scenarios.model import WORKERS, Worker
 from hil.stopping import Stop
+from hil.trialrun import WORKER, TrialRunner, aborted_trial
+from hil.trials import SUITES as TRIAL_SUITES
+from hil.trials import loadable, trials
+from hil.trials.model import Trial
 from ledger.errors import HilError
 
 Row = tuple[Scenario, Worker]
@@ -44,11 +48,14 @@ class Plan:
     config_sha256: str
     suite: str
     rows: tuple[Row, ...]
+    trials: tuple[Trial, ...]
     permission: Permission
 
     @property
     def target(self) -> str:
         """The target in a few words."""
+        if self.trials and not self.rows:
+            return "devices and books of the trials' own"
         return describe(self.settings, rehearse=self.permission.rehearse)
 
 
@@ -61,16 +68,22 @@ def plan(
 ) -> Plan:
     """What was asked for; no names of scenarios or workers means all that are usual on the target.
 
-    Raises :class:`Usage`, :class:`~hil.config.ConfigError`, :class:`~hil.doctor.PackagesClash`.
+    Raises :class:`Usage`, :class:`~hil.config.ConfigError`, :class:`~hil.doctor.PackagesClash`,
+    :class:`~hil.trials.TrialsLost`.
     """
     checks.refuse_clashing_packages()
     if config is not None and Path(config).is_dir():
         raise Usage(f"{config}: is a folder, not a config; give the path of a TOML file in it")
     settings, name, digest = configs.load(config)
     _fits(settings, name, permission)
-    chosen = _chosen(suite_name, scenarios)
-    rows = tuple((s, w) for s in chosen for w in _workers(workers, bench=settings.is_bench))
-    return Plan(settings, name, digest, suite_name, rows, permission)
+    chosen, tried = _chosen(suite_name, scenarios, bench=settings.is_bench)
+    kinds = _workers(workers, bench=settings.is_bench)
+    rows = tuple((s, w) for s in chosen for w in kinds)
+    if WORKER not in kinds:
+        if tried and not chosen:
+            raise Usage(f"--worker: trials are about workers of the kind {WORKER}; leave it out")
+        tried = ()
+    return Plan(settings, name, digest, suite_name, rows, tried, permission)
 
 
 def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
@@ -95,19 +108,30 @@ def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
         raise configs.ConfigError(f"{name}: {settings.no_room}")
 
 
-def _chosen(suite_name: str, names: Sequence[str]) -> tuple[Scenario, ...]:
-    if suite_name not in (*SUITES, "all"):
+def _chosen(
+    suite_name: str, names: Sequence[str], *, bench: bool
+) -> tuple[tuple[Scenario, ...], tuple[Trial, ...]]:
+    """The scenarios and trials of a suite, or those of them that are named. Trials use no unit, so a bench has none."""
+    if suite_name not in (*SUITES, *TRIAL_SUITES, "all"):
+        known = ", ".join([*SUITES, *TRIAL_SUITES, "all"])
+        raise Usage(f"--suite {suite_name}: there is no such suite; the suites are {known}")
+    if bench and suite_name in TRIAL_SUITES:
         raise Usage(
-            f"--suite {suite_name}: there is no such suite; the suites are {', '.join([*SUITES, 'all'])}"
+            f"--suite {suite_name}: is about the books and their workers, and uses no unit; leave the config out"
         )
-    scenarios = suite(suite_name)
+    scenarios = suite(suite_name) if suite_name in (*SUITES, "all") else ()
     if not names:
-        return scenarios
-    known = {scenario.name: scenario for scenario in scenarios}
+        return scenarios, () if bench else trials(suite_name)
+    tried = () if bench else loadable(suite_name)[0]
+    known_names = {scenario.name for scenario in scenarios} | {trial.name for trial in tried}
     for name in names:
-        if name not in known:
+        if name not in known_names:
             raise Usage(f"--scenario {name}: is not in suite {suite_name}; 'hil list' shows the names")
-    return tuple(known[name] for name in dict.fromkeys(names))
+    by_name = {scenario.name: scenario for scenario in scenarios}
+    wanted = tuple(dict.fromkeys(names))
+    return tuple(by_name[name] for name in wanted if name in by_name), tuple(
+        t for t in tried if t.name in wanted
+    )
 
 
 def _workers(names: Sequence[str], *, bench: bool) -> tuple[Worker, ...]:
@@ -170,6 +194,22 @@ class Run:
         self._stop.run(runner.run(rows, started, kept))
         if self._stop.asked:
             self.results += [aborted(scenario, worker) for scenario, worker in rows[len(self.results) :]]
+
+    def trials(
+        self, rows: Sequence[Trial], started: Callable[[Trial], None], done: Callable[[RowResult], None]
+    ) -> None:
+        """Run trials; after a stop signal the rest is there too, as aborted, without ``done`` being told."""
+        finished: list[RowResult] = []
+
+        def kept(result: RowResult) -> None:
+            finished.append(result)
+            self.results.append(result)
+            done(result)
+
+        if not self._stop.asked:
+            self._stop.run(TrialRunner(self._folder).run(rows, started, kept))
+        if self._stop.asked:
+            self.results += [aborted_trial(trial) for trial in rows[len(finished) :]]
 
     def finish(self) -> dict[str, Any]:
         """Write results and manifest; what stands in ``results.json``."""

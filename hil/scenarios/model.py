@@ -9,8 +9,9 @@ from typing import Literal
 
 from ledger.machine import State
 
-Worker = Literal["volatile", "durable"]
-WORKERS: tuple[Worker, ...] = ("volatile", "durable")
+Worker = Literal["volatile", "durable", "reconciling"]
+WORKERS: tuple[Worker, ...] = ("volatile", "durable", "reconciling")
+"""Without books, with books and every doubt left to a person, with books and doubts decided by evidence."""
 
 
 class Need(StrEnum):
@@ -69,7 +70,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One crash, and what both workers make of it."""
+    """One crash, and what each kind of worker makes of it."""
 
     name: str
     theme: str
