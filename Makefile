@@ -4,6 +4,8 @@
 #   make test           everything that has to hold and takes minutes; `make check` is the same
 #   make slow           the tests that take longer: many processes killed, the real clock, every command of the docs
 #   make kills          every process of a bench rehearsal killed at every frame (half an hour; ARGS="--every 20")
+#   make model          every order of what may go wrong, tried on the table of states (half a minute; ARGS=--deep)
+#   make bench          durable commands per second against raw sqlite3 and DBOS; ratios, benchmarks/README.md
 #   make mutants        does each guard's test notice when the guard is gone? (about ten minutes; ARGS=tests/ledger)
 #   make format         format and apply the linter's safe fixes
 #   make wheel          build the wheel into dist/
@@ -20,7 +22,7 @@ BIN := .venv/bin
 
 # Every step shares one .venv, also under `make -j`.
 .NOTPARALLEL:
-.PHONY: run test check slow kills mutants format wheel clean setup-run setup-test
+.PHONY: run test check slow kills model mutants format wheel clean setup-run setup-test setup-bench
 
 run: setup-run
 	$(BIN)/hil run $(ARGS)
@@ -44,6 +46,12 @@ slow: setup-test
 kills: setup-test
 	$(BIN)/python tests/hil/killkit.py $(ARGS)
 
+model: setup-run
+	$(BIN)/python -m hil.modelcheck $(ARGS)
+
+bench: setup-bench
+	$(BIN)/python -m benchmarks.ledger $(ARGS)
+
 mutants: setup-test
 	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)
 
@@ -57,13 +65,16 @@ wheel: setup-test
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	rm -f .coverage .coverage.*
-	find ledger adapters simulator hil tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find ledger adapters simulator hil tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup-run:
 	@$(call setup,run,.)
 
 setup-test:
 	@$(call setup,test,.[test])
+
+setup-bench:
+	@$(call setup,bench,.[bench])
 
 # $(call setup,NAME,REQUIREMENT): a .venv of this Python at this place, and REQUIREMENT installed in it, editable.
 # A .venv that another Python made, or that was moved or copied here, is rebuilt: its scripts point elsewhere.

@@ -16,7 +16,7 @@ DOCUMENT = Path("docs/bench.md")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_table_is_what_the_command_prints(tmp_path: Path) -> None:
-    """The whole restart suite, both workers, rehearsed: 40 rows pass, and the energies are the bench's own."""
+    """The whole restart suite, two workers, rehearsed: 40 rows pass, and the energies are the bench's own."""
     text = DOCUMENT.read_text(encoding="utf-8")
     command = "hil run configs/bench-tcp.toml --rehearse --worker volatile --worker durable"
     assert f"`{command}`" in text

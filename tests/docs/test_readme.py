@@ -11,6 +11,8 @@ import pytest
 from hil import config
 from hil.cli import app
 from hil.config_sections import Section
+from hil.scenarios import SUITES
+from hil.trials import SUITES as TRIAL_SUITES
 from ledger.machine import mermaid
 from tests.readmekit import block
 
@@ -29,6 +31,24 @@ def test_every_command_is_in_the_readme() -> None:
         assert command.callback is not None
         name = command.name or command.callback.__name__
         assert f"`hil {name}" in README, name
+
+
+def test_every_command_of_a_group_is_in_the_readme() -> None:
+    """So does one of ``hil ledger``: the line of its group in the table names all of them."""
+    assert app.registered_groups
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        (line,) = re.findall(rf"^\| `hil {group.name} .*$", README, flags=re.MULTILINE)
+        for command in group.typer_instance.registered_commands:
+            assert command.callback is not None
+            name = command.name or command.callback.__name__
+            assert re.search(rf"`(hil {group.name} )?{name}`", line), name
+
+
+@pytest.mark.parametrize("name", [*SUITES, *TRIAL_SUITES])
+def test_every_suite_is_in_the_readme(name: str) -> None:
+    """A reader finds out what can be run; the restart suite is what is run without a word."""
+    assert f"`hil run --suite {name}`" in README or name == "restart"
 
 
 def test_every_shipped_config_is_in_the_readme() -> None:

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from hil.evidence import FolderTaken, RunFolder
+from hil.scenarios import RESTART
+from hil.scenarios.model import WORKERS
 from hil.stopping import Stop, stopping
+
+ROWS = len(RESTART) * len(WORKERS)
 
 
 def _children(pid: int) -> list[int]:
@@ -26,7 +30,11 @@ def _children(pid: int) -> list[int]:
 
 @pytest.mark.mutation("hil/launcher.py", "if started.cancelled():", "if False:")
 @pytest.mark.mutation("hil/cli.py", "        codes.add(ABORTED)\n", "        pass\n")
-@pytest.mark.mutation("hil/runplan.py", "        if self._stop.asked:\n", "        if False:\n")
+@pytest.mark.mutation(
+    "hil/runplan.py",
+    "if self._stop.asked:\n            self.results += [aborted(",
+    "if False:\n            self.results += [aborted(",
+)
 @pytest.mark.mutation("hil/stopping.py", "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after_row", [1, 3, 8])
@@ -54,8 +62,8 @@ def test_a_stopped_run_is_whole_and_leaves_no_process(number: int, after_row: in
     assert "Traceback" not in rest
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     verdicts = [row["verdict"] for row in results["scenarios"]]
-    assert len(verdicts) == 42
-    assert verdicts.count("aborted") >= 42 - after_row - 4
+    assert len(verdicts) == ROWS
+    assert verdicts.count("aborted") >= ROWS - after_row - 4
     assert set(verdicts) <= {"pass", "blocked", "aborted"}
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert "results.json" in manifest["files"]
@@ -126,7 +134,7 @@ def test_a_reader_that_goes_away_costs_no_evidence(how: tuple[str, ...], tmp_pat
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    assert results["counts"]["pass"] == 2
+    assert results["counts"]["pass"] == len(WORKERS)
     assert (out / "manifest.json").exists()
 
 

@@ -150,9 +150,9 @@ def test_wrong_names_on_the_command_line_are_answered_with_the_right_ones(cli: R
     """An unknown suite, scenario or worker is exit code 2, and the message says what there is."""
     out = ["--out", str(tmp_path / "out")]
     for arguments, fragments in (
-        (["run", "--suite", "nope", *out], ["--suite nope", "restart"]),
+        (["run", "--suite", "nope", *out], ["--suite nope", "restart, storage, fleet"]),
         (["run", "--scenario", "nope", *out], ["--scenario nope", "hil list"]),
-        (["run", "--worker", "nope", *out], ["--worker nope", "volatile, durable"]),
+        (["run", "--worker", "nope", *out], ["--worker nope", "volatile, durable, reconciling"]),
         (["show", "nope"], ["nope", "hil list"]),
     ):
         code, _, err = cli(*arguments)
@@ -222,7 +222,7 @@ def _commands(path: Path) -> list[Any]:
     return rows
 
 
-@pytest.mark.mutation("ledger/dispatcher.py", "if command.start_by_s <= now_s:", "if False:")
+@pytest.mark.mutation("ledger/guards.py", "if command.start_by_s <= now_s:", "if False:")
 @pytest.mark.mutation(
     "ledger/model.py",
     "if value == 0:\n            raise ValueError",

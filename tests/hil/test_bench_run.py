@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,66 @@ def test_a_rehearsal_needs_no_arming_but_no_wrong_one_either(tmp_path: Path) -> 
     assert ran.verdicts == ["blocked"]
     assert "--arm HIL-0002" in ran.results[0].problems[0]
     assert ran.writes() == []
+
+
+RECONCILED = {
+    "clean": "ignored_completed",
+    "before_intent": "applied",
+    "in_intent_transaction": "applied",
+    "intent_saved": "applied",
+    "action_sent": "ignored_completed",
+    "receipt_saved": "ignored_completed",
+}
+"""What the second worker answers that decides by the unit's own counters."""
+
+
+def _reconciled(names: tuple[str, ...], folder: Path) -> None:
+    """Once each, by the unit's own counters."""
+    ran = run(bench(target={"sole_client": True}), folder, names, workers=("reconciling",))
+    assert ran.verdicts == ["pass"] * len(names), [result.problems for result in ran.results]
+    assert ran.observed("applications") == [1] * len(names)
+    assert ran.observed("retry") == [RECONCILED[name] for name in names]
+    assert ran.observed("delivered_wh") == [16.0] * len(names)
+    assert set(ran.observed("state")) == {"CLOSED"}
+    assert all(safety["safe"] for safety in ran.observed("safety"))
+
+
+def test_a_reconciling_worker_applies_what_nobody_knew_of_once(tmp_path: Path) -> None:
+    """Nothing had been sent, and then it is; it had been sent, and then it is not sent again."""
+    _reconciled(("intent_saved", "action_sent"), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_restart_table_of_a_reconciling_worker(tmp_path: Path) -> None:
+    """One application in every line, with the bench's own energies."""
+    _reconciled(tuple(RECONCILED), tmp_path / "run")
+
+
+@pytest.mark.mutation(
+    "hil/campaign.py", 'if worker == "reconciling" and not self.config.target.sole_client:', "if False:"
+)
+def test_a_reconciling_worker_needs_a_unit_that_nobody_else_commands(tmp_path: Path) -> None:
+    """The counters say what the unit moved, not for whom; the other workers are let at it all the same."""
+    ran = run(bench(), tmp_path / "run", ("clean",), workers=("durable", "reconciling"))
+    assert ran.verdicts == ["pass", "blocked"]
+    assert "target.sole_client = true" in ran.results[1].problems[0]
+    assert len(ran.writes()) == 1, "that of the durable worker"
+
+
+def test_nothing_but_a_reconciling_worker_on_such_a_unit_ends_with_4(tmp_path: Path) -> None:
+    """Nothing that was asked for could run, and the reason is on the screen."""
+    command = [
+        "run",
+        "configs/bench-tcp.toml",
+        "--rehearse",
+        "--worker",
+        "reconciling",
+        "--scenario",
+        "clean",
+    ]
+    argv = [sys.executable, "-m", "hil", *command, "--out", str(tmp_path / "run")]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert ran.returncode == 4, ran.stdout + ran.stderr
+    assert "BLOCKED clean (reconciling): " in ran.stdout
+    assert "target.sole_client = true" in ran.stdout

@@ -155,8 +155,8 @@ def test_a_stop_passes_when_all_writes_are_used_up(lock: UnitLock) -> None:
 
 @pytest.mark.mutation(
     FILE,
-    "        if not link.startswith(GUARDIAN):\n            self.refusals",
-    "        if True:\n            self.refusals",
+    "if self._shut is None and not link.startswith(GUARDIAN):",
+    "if self._shut is None:",
 )
 def test_only_what_workers_were_refused_speaks_against_a_row(lock: UnitLock) -> None:
     """The refusals on record are the workers', those included that the tap did not ask about."""

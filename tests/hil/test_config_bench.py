@@ -271,7 +271,7 @@ def target_of(config: Path, link: str, target: str = "") -> SunSpecTarget:
 
 
 @pytest.mark.mutation(CONFIG, '"persistence": named.persistence', '"persistence": "ram"')
-@pytest.mark.mutation(CONFIG, '"serial": config.serial}', '"serial": None}')
+@pytest.mark.mutation(CONFIG, '"serial": config.serial,', '"serial": None,')
 def test_a_unit_on_tcp(config: Path) -> None:
     """Address, serial number, and 5 s of flight, 20 s to settle, persistence not known."""
     found = target_of(config, 'host = "10.0.0.2"\nport = 502\nunit = 3\nreply_s = 3')

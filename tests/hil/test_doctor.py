@@ -25,15 +25,16 @@ def test_the_doctor_finds_this_machine_fit() -> None:
     assert {line[:4].strip() for line in lines} <= {"ok", "warn"}
 
 
-@pytest.mark.mutation("hil/doctor.py", "if sqlite3.sqlite_version_info < WAL_FIXED:", "if False:")
+@pytest.mark.mutation("hil/doctor.py", 'if tuple(map(int, version.split("."))) < WAL_FIXED:', "if False:")
 def test_a_sqlite_with_the_wal_race_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A SQLite before 3.51.3 is a warning that says what it means."""
-    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 40, 1))
+    """Behind ledgers, a SQLite before 3.51.3 is a warning that says what it means; Python's own is only named."""
+    monkeypatch.setattr("ledger.sqlite_driver.ApswConnection.version", lambda: "3.40.1")
     level, text = doctor._sqlite()
     assert level == "warn"
     assert "3.51.3" in text
-    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 51, 3))
-    assert doctor._sqlite()[0] == "ok"
+    monkeypatch.setattr("ledger.sqlite_driver.ApswConnection.version", lambda: "3.51.3")
+    monkeypatch.setattr("ledger.sqlite_driver.StdlibConnection.version", lambda: "3.40.1")
+    assert doctor._sqlite() == ("ok", "ledgers use 3.51.3; Python's own, 3.40.1, opens none that lasts")
 
 
 @pytest.mark.mutation("hil/doctor.py", "if others:", "if False:")

@@ -11,7 +11,7 @@ from hil.config import PulseSection
 from hil.envelope import Envelope
 from hil.estimate import Estimate, estimate, wearing
 from hil.scenarios import suite
-from hil.scenarios.model import Expected, Scenario, Worker
+from hil.scenarios.model import WORKERS, Expected, Scenario, Worker
 from ledger.control import ControlPoints, Means, Writable
 from ledger.model import Reading, Sample
 from ledger.testing import ManualClock, sample
@@ -61,7 +61,7 @@ def test_a_row_that_expects_more_is_reckoned_with_more() -> None:
 
 
 def test_every_scenario_of_the_suite_can_be_reckoned() -> None:
-    """With both workers, also where the windows of the triggers decide."""
+    """With every worker, also where the windows of the triggers decide."""
     every: list[tuple[Scenario, Worker]] = [(s, w) for s in suite("all") for w in s.expected]
     found = estimate(every, HOUR, 0.8, unit(), LIMITS, settle_s=0, flight_time_s=0)
     assert {row.pulses for row in found.rows} == {2}
@@ -144,6 +144,17 @@ def test_how_long_it_takes() -> None:
     assert reckoned(1).duration_s == 30 + 20 + 5 + (3_600 + 5)
     four, five = reckoned(4).duration_s, reckoned(5, limits=replace(LIMITS, energy_wh_max=1e6)).duration_s
     assert five - four == pytest.approx(reckoned(1).duration_s + 3.125 * 3_600)
+
+
+@pytest.mark.mutation(FILE, 'worker == "reconciling" for _, worker in rows', "False for _, worker in rows")
+def test_a_worker_that_decides_waits_for_the_flight_time_first() -> None:
+    """Once more than the others, who leave it to a person: two minutes behind a cellular modem."""
+    first = suite("restart")[0]
+    took_s = [
+        estimate([(first, worker)], HOUR, 0.8, unit(), LIMITS, settle_s=20.0, flight_time_s=120.0).duration_s
+        for worker in WORKERS[1:]
+    ]
+    assert took_s[1] - took_s[0] == 120
 
 
 TIMED = (

@@ -25,6 +25,7 @@ from hil.exits import exit_code
 from hil.row import RowResult
 from hil.runner import Runner
 from hil.scenarios import suite
+from ledger.sqlite_driver import DEFAULT_CONNECT
 
 ROOT = Path(hil.__path__[0]).parent
 PACKAGES_THERE = ("adapters", "hil", "ledger", "simulator")
@@ -197,13 +198,12 @@ def test_equal_runs_leave_equal_events(tmp_path: Path) -> None:
 # -- ledger and sources ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.mutation("hil/evidence.py", "        old.backup(new)\n", "        pass\n")
-@pytest.mark.mutation("hil/evidence.py", "{source.absolute().as_uri()}", "file:{source}")
+@pytest.mark.mutation("ledger/sqlite_driver.py", "            backup.step()\n", "            pass\n")
 @pytest.mark.parametrize("name", ["ledger.sqlite", "50%20 what?#1.sqlite"])
 def test_a_ledger_is_copied_with_what_lies_in_its_wal(name: str, tmp_path: Path) -> None:
     """What was committed and is still in the WAL only is in the copy, whatever the file is called."""
     source, target = tmp_path / name, tmp_path / "copy.sqlite"
-    with closing(sqlite3.connect(source, isolation_level=None)) as ledger:
+    with closing(DEFAULT_CONNECT(str(source))) as ledger:
         ledger.execute("PRAGMA journal_mode = WAL")
         ledger.execute("CREATE TABLE commands (id TEXT)")
         ledger.execute("INSERT INTO commands VALUES ('p1')")

@@ -29,8 +29,8 @@ def _closed(on: Bench, id: str) -> tuple[Reason | None, float, float]:
 
 
 @pytest.mark.mutation(
-    FOLLOW,
-    "        if self._successor(command) is not None:\n            return",
+    "ledger/follow.py",
+    "        if hands.successor(command) is not None:\n            return",
     "        if False:\n            return",
 )
 @pytest.mark.parametrize("power_w", [3_000.0, 2_000.0])
@@ -74,8 +74,8 @@ def _foreign(on: Bench, port: int) -> None:
 
 
 @pytest.mark.mutation(
-    FOLLOW,
-    "            return self._apply(row.fence, Event.FOREIGN_WRITE, (), 0.0, high, detail)",
+    "ledger/follow.py",
+    "            return ender.apply(row, Event.FOREIGN_WRITE, (), 0.0, high, foreign)",
     "            pass",
 )
 def test_a_foreign_set_point_is_not_ours_to_stop(tmp_path: Path) -> None:

@@ -16,12 +16,17 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hil.scenarios import RESTART
+from hil.scenarios.model import WORKERS
+
 pytestmark = pytest.mark.slow
 
 pytest_plugins = ("pytester",)
 
 PLUGIN = () if entry_points(group="pytest11", name="battery_hil") else ("-p", "hil.pytest_plugin")
 """An installation made before the plug-in was there does not know it by itself."""
+
+ROWS = len(RESTART) * len(WORKERS)
 
 FAKE = ("--hil-config", "configs/fake.toml")
 CLEAN = (*FAKE, "--hil-scenario", "clean")
@@ -89,16 +94,14 @@ def test_rows_are_tests_in_an_empty_folder(pytester: pytest.Pytester) -> None:
     """One test per row, and a run folder as ``hil run`` leaves it."""
     done = hil(pytester, *CLEAN, "-v")
     assert done.ret == 0, done.outlines
-    done.assert_outcomes(passed=2)
-    done.stdout.fnmatch_lines(
-        ["*collected 2 items", "hil::clean?volatile? PASSED*", "hil::clean?durable? PASSED*"]
-    )
+    done.assert_outcomes(passed=3)
+    done.stdout.fnmatch_lines(["*collected 3 items", *(f"hil::clean?{kind}? PASSED*" for kind in WORKERS)])
     done.stdout.fnmatch_lines(["hil: evidence: *-pytest"])
     document = results(pytester)
     assert (document["config"], document["suite"], document["counts"]["pass"]) == (
         "configs/fake.toml",
         "restart",
-        2,
+        3,
     )
 
 
@@ -112,7 +115,7 @@ def test_deselected_rows_are_not_run(pytester: pytest.Pytester) -> None:
     """-k chooses rows by scenario and worker, and what it leaves out is not run."""
     done = hil(pytester, *FAKE, "-k", "clean and durable")
     assert done.ret == 0, done.outlines
-    done.assert_outcomes(passed=2, deselected=40)
+    done.assert_outcomes(passed=2, deselected=ROWS - 2)
     rows = [(row["name"], row["worker"]) for row in results(pytester)["scenarios"]]
     assert rows == [("clean", "durable"), ("clean.spawn", "durable")]
 
@@ -137,20 +140,20 @@ def test_every_test_gets_its_own_row_in_any_order(pytester: pytest.Pytester) -> 
     pytester.makepyfile("def test_between(): pass", test_two="def test_after(): pass")
     done = hil(pytester, *CLEAN, "--hil-scenario", "intent_saved", "-v")
     assert done.ret == 1
-    done.assert_outcomes(passed=4, failed=2)
+    done.assert_outcomes(passed=6, failed=2)
     done.stdout.fnmatch_lines(
         [
             "hil::clean?durable? PASSED*",
+            "hil::clean?reconciling? PASSED*",
             "hil::clean?volatile? FAILED*",
             "hil::intent_saved?durable? PASSED*",
+            "hil::intent_saved?reconciling? PASSED*",
             "hil::intent_saved?volatile? FAILED*",
             "*::test_after PASSED*",
         ]
     )
     rows = [(row["name"], row["worker"]) for row in results(pytester)["scenarios"]]
-    assert rows == [
-        (name, worker) for name in ("clean", "intent_saved") for worker in ("volatile", "durable")
-    ]
+    assert rows == [(name, worker) for name in ("clean", "intent_saved") for worker in WORKERS]
 
 
 @pytest.mark.mutation("hil/pytest_plugin.py", "item.add_marker(pytest.mark.timeout(0))", "pass")
@@ -171,7 +174,7 @@ def test_a_row_that_does_not_pass_fails_in_words(verdict: str, pytester: pytest.
     pytester.makeconftest(FAILING.format(verdict=verdict))
     done = hil(pytester, *CLEAN)
     assert done.ret == 1
-    done.assert_outcomes(passed=1, failed=1)
+    done.assert_outcomes(passed=2, failed=1)
     done.stdout.fnmatch_lines(
         [
             f"{verdict.upper()} clean (volatile)",
@@ -183,7 +186,7 @@ def test_a_row_that_does_not_pass_fails_in_words(verdict: str, pytester: pytest.
     )
     assert "Traceback" not in done.stdout.str()
     assert "pytest_plugin.py" not in done.stdout.str()
-    assert verdicts(pytester) == [verdict, "pass"]
+    assert verdicts(pytester) == [verdict, "pass", "pass"]
 
 
 @pytest.mark.mutation("hil/pytest_plugin.py", "session.exitstatus = UNREACHABLE", "pass")
@@ -191,7 +194,7 @@ def test_blocked_rows_are_skipped_and_alone_no_success(pytester: pytest.Pytester
     """The reason stands there; if nothing that was asked for could run, that is exit code 4."""
     done = hil(pytester, *FAKE, "-k", "between_frames and not at_frame", "-rs")
     assert done.ret == 4, done.outlines
-    done.assert_outcomes(skipped=2, deselected=40)
+    done.assert_outcomes(skipped=3, deselected=ROWS - 3)
     done.stdout.fnmatch_lines(["hil: nothing that was asked for could run*", "SKIPPED*needs two_frames*"])
     mixed = hil(pytester, *FAKE, "-k", "(between_frames and not at_frame) or clean")
     assert mixed.ret == 0, mixed.outlines
@@ -217,7 +220,7 @@ def test_a_run_that_breaks_fails_its_tests(pytester: pytest.Pytester) -> None:
     )
     done = hil(pytester, *CLEAN)
     assert done.ret == 1
-    done.assert_outcomes(failed=2)
+    done.assert_outcomes(failed=3)
     done.stdout.fnmatch_lines(["ERROR: the launcher is gone"])
 
 
@@ -285,9 +288,10 @@ def test_an_unreachable_unit_skips_every_row(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.mutation(
     "hil/pytest_plugin.py",
-    "    except HilError as error:\n        raise pytest.UsageError(_said(error)) from None\n\n\ndef _said",
-    "    except MemoryError as error:\n        raise pytest.UsageError(_said(error)) from None\n\n\ndef _said",
+    "    except HilError as error:\n        raise pytest.UsageError(_said(error)) from None\n    if asked",
+    "    except MemoryError as error:\n        raise pytest.UsageError(_said(error)) from None\n    if asked",
 )
+@pytest.mark.mutation("hil/pytest_plugin.py", "    if asked.trials:\n", "    if False:\n")
 @pytest.mark.mutation("hil/pytest_plugin.py", 'return _OURS.sub("--hil-", text)', "return text")
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -295,6 +299,11 @@ def test_an_unreachable_unit_skips_every_row(pytester: pytest.Pytester) -> None:
         (("--hil-config", "missing.toml"), "hil: missing.toml: *"),
         (("--hil-config", "broken.toml"), "hil: broken.toml: pulse.power_w = *"),
         ((*FAKE, "--hil-suite", "no"), "hil: --hil-suite no: there is no such suite; *"),
+        (
+            (*FAKE, "--hil-suite", "storage"),
+            "hil: --hil-suite storage: has trials, * use 'hil run --suite storage' for them*",
+        ),
+        ((*FAKE, "--hil-suite", "all"), "hil: --hil-suite all: has trials, *"),
         ((*FAKE, "--hil-scenario", "no"), "hil: --hil-scenario no: is not in suite restart; *"),
         ((*FAKE, "--hil-worker", "no"), "hil: --hil-worker no: there is no such worker; *"),
         ((*FAKE, "--arm", "HIL-0001"), "hil: --arm: configs/fake.toml has no bench unit *"),
@@ -360,9 +369,9 @@ def _below(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("number", "target", "rows"),
     [
-        (signal.SIGINT, ["configs/simulator.toml"], 42),
+        (signal.SIGINT, ["configs/simulator.toml"], ROWS),
         (signal.SIGTERM, ["configs/bench-tcp.toml", "--hil-rehearse"], 21),
-        (signal.SIGHUP, ["configs/simulator.toml"], 42),
+        (signal.SIGHUP, ["configs/simulator.toml"], ROWS),
     ],
 )
 def test_a_stopped_session_is_whole_and_leaves_no_process(
@@ -451,7 +460,7 @@ def test_the_first_failure_can_end_the_run(pytester: pytest.Pytester) -> None:
     assert done.ret == 1, done.outlines
     done.assert_outcomes(failed=1)
     found = verdicts(pytester)
-    assert (len(found), found[0], found[-1]) == (42, "fail", "aborted")
+    assert (len(found), found[0], found[-1]) == (ROWS, "fail", "aborted")
 
 
 @pytest.mark.mutation("hil/pytest_run.py", "with self._signals, self._quietly():", "with self._quietly():")

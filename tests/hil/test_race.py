@@ -40,8 +40,8 @@ def _applications(bench: Bench) -> int:
 
 
 @pytest.mark.mutation(
-    "ledger/sqlite.py",
-    "if self._is_alive(row.incarnation):\n            return Busy(row.incarnation)",
+    "ledger/books.py",
+    "if self._engine.is_alive(row.incarnation):\n            return Busy(row.incarnation)",
     "if False:\n            return Busy(row.incarnation)",
 )
 @pytest.mark.mutation("ledger/sqlite.py", '"BEGIN IMMEDIATE"', '"BEGIN DEFERRED"')

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from hil.console import wide_console
 from hil.report import counts, matrix, summary, variants
 from hil.row import RowResult
 from hil.scenarios import Scenario, suite
-from hil.scenarios.model import Worker
+from hil.scenarios.model import WORKERS, Worker
 
 BY_NAME = {scenario.name: scenario for scenario in suite("all")}
 ACTION_SENT, SIGKILL = BY_NAME["action_sent"], BY_NAME["action_sent.sigkill"]
@@ -156,10 +157,42 @@ def test_the_worse_verdict_of_the_two_is_shown(worst: str) -> None:
     assert text(matrix([ACTION_SENT], results))[2].split()[-1] == worst
 
 
-def test_a_scenario_that_was_run_with_one_worker_shows_the_other_as_dashes() -> None:
-    """A worker that was not asked for leaves its columns empty, and the exit code is the other's."""
-    line = text(matrix([ACTION_SENT], [result(ACTION_SENT, "durable")]))[2]
-    assert line.split() == ["action_sent", "-", "1", "reconciliation_required", "-", "17.7273", "86", "pass"]
+@pytest.mark.mutation("hil/report.py", "if any(worker == w for _, worker in by_row)]", "if True]")
+def test_a_worker_that_was_not_asked_for_has_no_columns() -> None:
+    """Only those that ran stand side by side, each with what it applied and what it left."""
+    lines = text(matrix([ACTION_SENT], [result(ACTION_SENT, "durable")]))
+    assert [line.split() for line in lines] == [
+        ["durable", "durable", "durable", "first"],
+        ["scenario", "applied", "retry", "kWh", "left", "exit"],
+        ["action_sent", "1", "reconciliation_required", "17.7273", "86", "pass"],
+    ]
+
+
+@pytest.mark.mutation(
+    "hil/report.py", 'return "durable" if "durable" in shown else shown[-1]', 'return "durable"'
+)
+def test_a_worker_that_ran_alone_shows_its_own_retry() -> None:
+    """The column is that of ``durable`` only where that ran."""
+    lines = text(matrix([ACTION_SENT], [result(ACTION_SENT, "reconciling", retry="ignored_completed")]))
+    assert lines[0].split() == ["reconc.", "reconc.", "reconc.", "first"]
+    assert lines[2].split()[:3] == ["action_sent", "2", "ignored_completed"]
+
+
+@pytest.mark.mutation("hil/console.py", "TABLE_COLUMNS: Final = 132", "TABLE_COLUMNS: Final = 122")
+def test_the_matrix_of_every_scenario_and_worker_is_not_folded() -> None:
+    """In a file or a pipe it is whole, also where variants with long names differ and the words are the longest."""
+    scenarios = suite("restart")
+    results = [
+        result(s, w, "blocked", retry="reconciliation_required", stored_kwh=17.7273, applications=n)
+        for n, s in enumerate(scenarios)
+        for w in WORKERS
+    ]
+    console = wide_console()
+    with console.capture() as captured:
+        console.print(matrix(scenarios, results))
+    lines = captured.get().splitlines()
+    assert len(lines) == 2 + len(scenarios)
+    assert "…" not in captured.get()
 
 
 def test_counts_have_every_verdict() -> None:
@@ -227,7 +260,7 @@ def test_a_bench_counts_what_was_moved() -> None:
     console = Console(file=io.StringIO(), width=80)
     summary(console, [BETWEEN], [blocked(BETWEEN, "durable")], bench=True)
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines()[1].split()[4:8] == ["Wh", "moved", "Wh", "moved"]
+    assert console.file.getvalue().splitlines()[1].split()[-3:] == ["Wh", "moved", "exit"]
     assert "kWh left" in said([BETWEEN], [blocked(BETWEEN, "durable")])[1]
 
 

@@ -31,6 +31,15 @@ DURABLE_RETRY = (
     "reconciliation_required",
     "ignored_completed",
 )
+RECONCILING = (1, 1, 1, 1, 1, 1)
+RECONCILING_RETRY = (
+    "ignored_completed",
+    "applied",
+    "applied",
+    "applied",
+    "ignored_completed",
+    "ignored_completed",
+)
 STORED_KWH = {0: 20.0, 1: 17.7273, 2: 15.4545}
 
 Rows = dict[tuple[str, str], dict[str, Any]]
@@ -106,8 +115,8 @@ def _variants(rows: Rows, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("boundary", range(len(BOUNDARIES)), ids=BOUNDARIES)
-def test_both_workers_come_out_as_the_table_says(suite: Suite, boundary: int) -> None:
-    """Applications, the durable retry and the stored energy are the table's, for exits, SIGKILL, cold start."""
+def test_the_workers_come_out_as_the_table_says(suite: Suite, boundary: int) -> None:
+    """Applications, the retries and the stored energy are the table's, for exits, SIGKILL, cold start."""
     target, rows = suite.target, suite.rows
     name = BOUNDARIES[boundary]
     names = _variants(rows, name)
@@ -126,9 +135,13 @@ def test_both_workers_come_out_as_the_table_says(suite: Suite, boundary: int) ->
         assert durable["retry"] == DURABLE_RETRY[boundary]
         assert volatile["stored_kwh"] == pytest.approx(STORED_KWH[VOLATILE[boundary]], abs=0.001)
         assert durable["stored_kwh"] == pytest.approx(STORED_KWH[DURABLE[boundary]], abs=0.001)
+        reconciling = rows[variant, "reconciling"]["observed"]
+        assert reconciling["applications"] == RECONCILING[boundary]
+        assert reconciling["retry"] == RECONCILING_RETRY[boundary]
+        assert reconciling["stored_kwh"] == pytest.approx(STORED_KWH[RECONCILING[boundary]], abs=0.001)
 
 
-@pytest.mark.parametrize("worker", ["volatile", "durable"])
+@pytest.mark.parametrize("worker", ["volatile", "durable", "reconciling"])
 def test_the_first_child_dies_by_exit_86_or_by_signal_9(suite: Suite, worker: str) -> None:
     """The first child exits with 86, but in clean; the SIGKILL variants end by signal 9; retries exit with 0."""
     rows = suite.rows
@@ -182,14 +195,14 @@ def test_a_withheld_acknowledgement_is_one_frame_and_uncertain(suite: Suite) -> 
 
 
 def test_a_run_folder_holds_the_evidence(suite: Suite) -> None:
-    """Results, events, diagnostics and a manifest are there, and a ledger for every durable row that ran."""
+    """Results, events, diagnostics and a manifest are there, and a ledger for every row that ran and keeps one."""
     rows, out = suite.rows, suite.out
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     for name in ("results.json", "events.jsonl", "diagnostics.jsonl"):
         assert name in manifest["files"]
     for (name, worker), row in rows.items():
-        if worker == "durable" and row["verdict"] != "blocked":
-            assert f"rows/{name}.durable/ledger.sqlite" in manifest["files"]
+        if worker != "volatile" and row["verdict"] != "blocked":
+            assert f"rows/{name}.{worker}/ledger.sqlite" in manifest["files"]
 
 
 def test_the_readme_shows_the_matrix_as_printed(suite: Suite) -> None:

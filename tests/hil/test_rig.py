@@ -121,6 +121,7 @@ def test_the_fake_is_as_new_and_has_no_wire(tmp_path: Path) -> None:
             "adapter": "fake",
             "path": str(tmp_path / "device.sqlite"),
             "serial": "F-7",
+            "sole_client": True,
         }
         assert rig.truth() == Truth(16_000.0, True, 0.0, ())
         await rig.drained(link)
@@ -151,6 +152,7 @@ def test_the_simulator_is_as_new_and_each_worker_has_a_port_of_its_own(loop: Loo
                 "reply_s": 1.0,
                 "commit": "enable_last",
                 "serial": "HIL-0001",
+                "sole_client": True,
             }
             assert json.loads(two[0])["port"] != target["port"]
             assert on.rig.frames == []

@@ -27,7 +27,14 @@ from simulator import Device, SerialServer, ServerTls, SimulatorServer
 from simulator.tls import OPERATOR, VIEWER
 from tests.hil.benchkit import bench
 from tests.hil.tapkit import LIMIT_S, adu, turn
-from tests.hil.test_restart import BOUNDARIES, DURABLE, DURABLE_RETRY, STORED_KWH, VOLATILE
+from tests.hil.test_restart import (
+    BOUNDARIES,
+    DURABLE,
+    DURABLE_RETRY,
+    RECONCILING_RETRY,
+    STORED_KWH,
+    VOLATILE,
+)
 from tests.simulator.simkit import ManualClock, pulse_words, read_pdu, value, write_pdu
 
 TAP = "hil/wiretap.py"
@@ -42,7 +49,7 @@ READ_REPLY = FRAMING.encode(bytes.fromhex("03 04 5375 6e53"), 1, 0)
 
 @pytest.mark.parametrize("target", ["simulator-rtu", "simulator-rtu-tcp", "simulator-tls"])
 def test_the_restart_table_holds_on_every_transport(target: str, tmp_path: Path) -> None:
-    """The six boundaries come out as on Modbus/TCP, applications, retries and energy, for both workers."""
+    """The six boundaries come out as on Modbus/TCP, applications, retries and energy, for every worker."""
     out = tmp_path / "out"
     names = [word for name in BOUNDARIES for word in ("--scenario", name)]
     done = subprocess.run(
@@ -54,7 +61,7 @@ def test_the_restart_table_holds_on_every_transport(target: str, tmp_path: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     rows = {(row["name"], row["worker"]): row["observed"] for row in results["scenarios"]}
-    assert len(rows) == len(results["scenarios"]) == 12
+    assert len(rows) == len(results["scenarios"]) == 18
     for index, name in enumerate(BOUNDARIES):
         volatile, durable = rows[name, "volatile"], rows[name, "durable"]
         assert (volatile["applications"], durable["applications"]) == (VOLATILE[index], DURABLE[index])
@@ -62,6 +69,9 @@ def test_the_restart_table_holds_on_every_transport(target: str, tmp_path: Path)
         assert volatile["exit_codes"] == durable["exit_codes"] == [0 if name == "clean" else 86, 0]
         assert volatile["stored_kwh"] == pytest.approx(STORED_KWH[VOLATILE[index]], abs=0.001)
         assert durable["stored_kwh"] == pytest.approx(STORED_KWH[DURABLE[index]], abs=0.001)
+        reconciling = rows[name, "reconciling"]
+        assert (reconciling["applications"], reconciling["retry"]) == (1, RECONCILING_RETRY[index])
+        assert reconciling["stored_kwh"] == pytest.approx(STORED_KWH[1], abs=0.001)
 
 
 # -- a serial line -------------------------------------------------------------------------------------

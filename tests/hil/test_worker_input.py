@@ -54,7 +54,7 @@ def refused(
 
 @pytest.mark.mutation("ledger/sqlite.py", "        if not place.name:\n", "        if False:\n")
 @pytest.mark.mutation("hil/worker.py", "    if not path:\n", "    if False:\n")
-@pytest.mark.mutation("hil/worker.py", "(ValueError, RecursionError)", "ValueError")
+@pytest.mark.mutation("hil/worker.py", "(ValueError, RecursionError) as error", "ValueError as error")
 @pytest.mark.parametrize(
     ("value", "fragment"),
     [
@@ -63,6 +63,10 @@ def refused(
         ('{"path":""}', "path is empty"),
         ('{"path":"x\\u0000y"}', "is no path"),
         ('{"path":' * 20_000, "not JSON"),
+        ('{"url":"mysql://x"}', "it is postgresql://user@host/database"),
+        ('{"url":"postgresql://x", "synchronous":"OFF"}', "there is no other key"),
+        ('{"url":7}', "it is postgresql://user@host/database"),
+        ("postgresql://x:y@[", "the URL cannot be read"),
     ],
 )
 def test_a_ledger_that_is_no_path(
