@@ -115,7 +115,7 @@ class Tap:
 
     def _quiet(self) -> bool:
         """Whether nothing that a worker has sent waits to be read, connections to be accepted included."""
-        if not all(self._idle.values()):
+        if not all(self._idle.values()) or any(door.is_busy() for _, door in self._servers):
             return False
         listening = [door.fileno() for _, door in self._servers if door.fileno() >= 0]
         return not select.select([*listening, *self._idle], [], [], 0)[0]
@@ -135,6 +135,7 @@ class Tap:
 
     async def _listen(self, link: TapLink, wiring: StreamWiring) -> None:
         async def serve(worker: StreamSide) -> None:
+            door.entered(worker.descriptor)
             task = asyncio.current_task()
             assert task is not None
             link.busy.add(task)

@@ -29,11 +29,13 @@ class Door(socket.socket):
         self.setblocking(False)
         self._sessions_max: Final = sessions_max
         self._inside: list[socket.socket] = []
+        self._entering: list[socket.socket] = []
         self._is_shut = False
 
     def accept(self) -> tuple[socket.socket, Any]:
         while not self._is_shut:
             connection, address = super().accept()
+            self._entering = [each for each in self._entering if each.fileno() >= 0] + [connection]
             if not self._sessions_max:
                 return connection, address
             self._inside = [each for each in self._inside if not _has_left(each)]
@@ -42,6 +44,17 @@ class Door(socket.socket):
                 return connection, address
             connection.close()
         raise BlockingIOError("the door is shut")
+
+    def entered(self, descriptor: int) -> None:
+        """That connection is made, and somebody listens to it."""
+        self._entering = [each for each in self._entering if each.fileno() not in (-1, descriptor)]
+
+    def is_busy(self) -> bool:
+        """Whether somebody was let in and is not heard yet: a client may have sent its first request by then.
+
+        Inside TLS it has, as soon as its own half of the handshake is done.
+        """
+        return any(each.fileno() >= 0 for each in self._entering)
 
     async def shut(self) -> None:
         """Let nobody in any more; on return everybody who was let in is a connection of the server's."""

@@ -58,6 +58,7 @@ def test_the_list_is_what_the_command_prints(tmp_path: Path, evidence: str) -> N
     assert printed == block(TEXT, "list")
 
 
+@pytest.mark.slow
 def test_its_commands_run_in_their_order(tmp_path: Path, evidence: str) -> None:
     """Each ends with 0, on the ledger as the one before left it."""
     lines = [

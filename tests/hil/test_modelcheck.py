@@ -46,6 +46,7 @@ def report() -> Report:
     return modelcheck.look()
 
 
+@pytest.mark.slow
 def test_the_rules_as_built_hold_everywhere(report: Report) -> None:
     """No order of deaths, stalls, lost, late and foreign frames, reboots and clock steps breaks an invariant."""
     assert [(found.scope.name, found.broken, found.trace) for found in report.as_built if found.broken] == []
@@ -70,6 +71,7 @@ def test_every_rule_has_its_counterexample() -> None:
     assert set(BREAKS) == set(modelcheck.switches())
 
 
+@pytest.mark.slow
 def test_a_pair_that_is_never_reached_needs_a_reason(report: Report) -> None:
     """Whoever adds an event to the table adds it to the model, or says why not."""
     bare = Report([found for found in report.as_built if not found.scope.cancel], {})
@@ -97,6 +99,7 @@ def test_a_row_that_cannot_settle_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.broken == "rows_settled"
 
 
+@pytest.mark.slow
 def test_equal_searches_say_equal_things(report: Report) -> None:
     """The README shows what the search says, to the letter."""
     assert block(Path("README.md").read_text(encoding="utf-8"), "model") == modelcheck.summary(report)

@@ -204,14 +204,16 @@ def test_a_trial_needs_no_unit(tmp_path: Path) -> None:
     assert "uses no unit; leave the config out" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["eight_claimants", "b62_lease_expires"])
+@pytest.mark.parametrize("name", ["eight_claimants"])
 def test_a_fleet_trial_passes_on_sqlite(tmp_path: Path, name: str) -> None:
     """The quick ones; the others with what is slow."""
     _passes(tmp_path, name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["b40_older_after_newer", "b61_poison", "b66_stop_survives", "kill_storm"])
+@pytest.mark.parametrize(
+    "name", ["b40_older_after_newer", "b61_poison", "b62_lease_expires", "b66_stop_survives", "kill_storm"]
+)
 def test_a_long_fleet_trial_passes_on_sqlite(tmp_path: Path, name: str) -> None:
     """On the real clock, with set-points that take their time."""
     _passes(tmp_path, name)

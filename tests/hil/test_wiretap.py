@@ -342,3 +342,24 @@ def test_stopping_ends_open_connections() -> None:
             await client.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.mutation("hil/wiretap.py", " or any(door.is_busy() for _, door in self._servers)", "")
+def test_whoever_is_being_let_in_may_have_sent_something() -> None:
+    """Between the system's accept and the first read the tap is not quiet: the clock does not jump meanwhile."""
+
+    async def run() -> None:
+        async with bench() as here:
+            link = await here.tap.link("worker-1")
+            loop = asyncio.get_running_loop()
+            (_, door), *_ = here.tap._servers
+            assert here.tap._quiet()
+            client = socket.create_connection(("127.0.0.1", link.port))
+            loop.remove_reader(door.fileno())
+            held, _ = door.accept()
+            assert not here.tap._quiet()
+            held.close()
+            assert here.tap._quiet()
+            client.close()
+
+    asyncio.run(run())
