@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from hil.oracle import Judgement, expected_pulses, judge
 from hil.rig import FakeRig, Rig, SimulatorRig, missing
 from hil.row import RowResult, RowRun, expected_json
 from hil.scenarios.model import Expected, Scenario, Worker
+from hil.sidebyside import side_by_side
 from hil.virtualtime import VirtualTime
 from hil.wiretap import Frame
 from ledger.errors import HilError, one_line
@@ -41,25 +41,15 @@ class Runner:
         done: Callable[[RowResult], None],
     ) -> None:
         """Run the rows, a few side by side; ``done`` is told of them in their order, and so are the books."""
-        gate = asyncio.Semaphore(SIDE_BY_SIDE)
 
-        async def one(scenario: Scenario, worker: Worker, books: RowBooks) -> RowResult:
-            async with gate:
-                started(scenario, worker)
-                return await self._row(scenario, worker, books)
+        async def one(row: tuple[Scenario, Worker], books: RowBooks) -> RowResult:
+            started(*row)
+            return await self._row(*row, books)
 
         await self._launcher.start()
-        all_books = [RowBooks(self._folder) for _ in rows]
-        tasks = [asyncio.create_task(one(*row, books)) for row, books in zip(rows, all_books, strict=True)]
         try:
-            for task, books in zip(tasks, all_books, strict=True):
-                result = await task
-                books.write()
-                done(result)
+            await side_by_side(rows, SIDE_BY_SIDE, self._folder, one, done)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await self._launcher.stop()
 
     async def _row(self, scenario: Scenario, worker: Worker, books: RowBooks) -> RowResult:

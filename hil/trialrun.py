@@ -15,6 +15,7 @@ from typing import Any, Final
 from hil.evidence import RowBooks, RunFolder
 from hil.row import RowResult
 from hil.scenarios.model import Worker
+from hil.sidebyside import side_by_side
 from hil.stopping import to_the_end
 from hil.trials.model import Tally, Trial, open_windows, problems
 from ledger.errors import one_line
@@ -39,24 +40,12 @@ class TrialRunner:
         self, rows: Sequence[Trial], started: Callable[[Trial], None], done: Callable[[RowResult], None]
     ) -> None:
         """Run them, a few side by side; ``done`` is told of them in their order, and so are the books."""
-        gate = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def one(trial: Trial, books: RowBooks) -> RowResult:
-            async with gate:
-                started(trial)
-                return await self._row(trial, books)
+            started(trial)
+            return await self._row(trial, books)
 
-        all_books = [RowBooks(self._folder) for _ in rows]
-        tasks = [asyncio.create_task(one(*row)) for row in zip(rows, all_books, strict=True)]
-        try:
-            for task, books in zip(tasks, all_books, strict=True):
-                result = await task
-                books.write()
-                done(result)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await side_by_side(rows, SIDE_BY_SIDE, self._folder, one, done)
 
     async def _row(self, trial: Trial, books: RowBooks) -> RowResult:
         begun_s = time.monotonic()

@@ -10,7 +10,6 @@ import ctypes
 import json
 import signal
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +50,8 @@ def _run(trial: Trial, folder: Path) -> Tally:
         return trial.run(Room(folder, "sqlite"))
     from hil.pgserver import scratch_server  # only here: it is an extra
 
-    with scratch_server() as server, nullcontext(server.url("trial")) as url:
-        return trial.run(Room(folder, "postgres", url))
+    with scratch_server() as server:
+        return trial.run(Room(folder, "postgres", server.url("trial")))
 
 
 if __name__ == "__main__":
