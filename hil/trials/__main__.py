@@ -6,18 +6,15 @@ in order, with its servers and their files; it also comes when whoever runs it i
 
 from __future__ import annotations
 
-import ctypes
 import json
 import signal
 import sys
 from pathlib import Path
-from typing import Final
 
 from hil.exits import ABORTED, BAD_INPUT, OK
 from hil.trials import loadable
+from hil.trials.alone import die_with_parent
 from hil.trials.model import Room, Tally, Trial
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +24,7 @@ def main(arguments: list[str]) -> int:
         return BAD_INPUT
     name, folder = arguments
     signal.signal(signal.SIGTERM, _told_to_end)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)
     found, _ = loadable("all")  # what cannot be loaded is no matter of this one
     trial = next((each for each in found if each.name == name), None)
     if trial is None:

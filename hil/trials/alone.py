@@ -73,9 +73,9 @@ def _refusal(command: list[str], prefix: str) -> str | None:
 # -- inside that process -----------------------------------------------------------------------------------
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when the one that started it is gone."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal, a fatal one, when the one that started it is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def fork(body: Callable[[], int]) -> int:

@@ -154,7 +154,7 @@ def test_a_stopped_trial_leaves_no_server(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @without_server
-@pytest.mark.mutation(MAIN, "prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)", "getpid()")
+@pytest.mark.mutation(MAIN, "    die_with_parent(signal.SIGTERM)\n", "")
 def test_a_trial_does_not_outlive_a_runner_that_was_killed(tmp_path: Path) -> None:
     """It ends in order then, too, and at once: no process and no server's folder is left, and much is not done."""
     trial, out = "kill_storm.postgres", tmp_path / "out"
