@@ -192,14 +192,16 @@ DEFAULT_CONNECT: Final = ApswConnection
 def copy_database(source: str, target: str) -> None:
     """Copy a database with SQLite's backup API, what lies in its WAL included. ``target`` is replaced.
 
-    Raises as :meth:`Connection.execute` does; the source is only read.
+    Whoever closes it just then is waited for, as any writer is. Raises as :meth:`Connection.execute` does; the source
+    is only read.
     """
     try:
         with (
             closing(apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)) as old,
             closing(apsw.Connection(target)) as new,
-            new.backup("main", old, "main") as backup,
         ):
-            backup.step()
+            old.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))
+            with new.backup("main", old, "main") as backup:
+                backup.step()
     except apsw.Error as error:
         raise LedgerError(f"{source}: cannot be copied to {target} ({error})") from error

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import apsw
 import pytest
@@ -21,7 +22,7 @@ from ledger.sqlite_driver import (
     StdlibConnection,
     copy_database,
 )
-from tests.ledger.ledgerkit import in_child
+from tests.ledger.ledgerkit import in_child, living
 
 DRIVER = "ledger/sqlite_driver.py"
 both = pytest.mark.parametrize("connect", [StdlibConnection, ApswConnection])
@@ -238,6 +239,24 @@ def test_a_copy_does_not_drop_the_locks_of_an_open_ledger(file: str, tmp_path: P
         copy_database(file, str(tmp_path / "copy"))
         assert in_child(writes) == 70
         db.execute("COMMIT")
+    with opened(DEFAULT_CONNECT, str(tmp_path / "copy")) as copy:
+        assert copy.execute("SELECT a FROM t") == [(1,)]
+
+
+@pytest.mark.mutation(DRIVER, "old.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))", "pass")
+def test_a_copy_waits_for_whoever_closes_the_ledger(file: str, tmp_path: Path) -> None:
+    """The last one to close has the file to itself for a moment: the copy is made after it."""
+
+    def close_slowly() -> Timer:
+        db = apsw.Connection(file)
+        db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        db.execute("INSERT INTO t VALUES (1)")
+        closing = Timer(0.3, db.close)
+        closing.start()
+        return closing
+
+    with living(close_slowly):
+        copy_database(file, str(tmp_path / "copy"))
     with opened(DEFAULT_CONNECT, str(tmp_path / "copy")) as copy:
         assert copy.execute("SELECT a FROM t") == [(1,)]
 
