@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 LEASE_S: Final = 10.0
 """For how long a worker may be silent before another one may end it and take over (DESIGN: 10 s)."""
+RENEWED_S: Final = 3.0
+"""A lease that was renewed so short a time ago is not renewed again."""
 DEATHS_MAX: Final = 3
 """Workers that may die with a command in their hands; then it is what kills them, and nobody gets it any more."""
 
@@ -62,6 +64,10 @@ class Books:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._run = engine.run
+        self._pledge: tuple[str, float, float] | None = None
+        """A lease that the transaction in hand renews: incarnation, at, until …"""
+        self._pledged: tuple[str, float, float] = ("", 0.0, 0.0)
+        """… and the last one that is durable."""
 
     def close(self) -> None:
         self._engine.close()
@@ -70,11 +76,14 @@ class Books:
         """One transaction that leaves room for the receipts of what is open."""
 
         def roomy() -> T:
+            self._pledge = None
             result = body()
             self._engine.keep_room()
             return result
 
-        return self._engine.atomically(roomy)
+        result = self._engine.atomically(roomy)
+        self._pledged = self._pledge or self._pledged
+        return result
 
     # -- workers ---------------------------------------------------------------------------------------
 
@@ -92,6 +101,14 @@ class Books:
 
     def renew(self, incarnation: str, until_wall_s: float) -> None:
         self._atomically(lambda: self._run("renew", until_wall_s, incarnation))
+
+    def _stay(self, incarnation: str, now: Clock) -> None:
+        """Inside a transaction: say that a worker lives, unless that was said a moment ago."""
+        now_s = now.wall_s()
+        who, at_s, until_s = self._pledged
+        if who != incarnation or not at_s <= now_s <= until_s - LEASE_S + RENEWED_S:
+            self._pledge = incarnation, now_s, now_s + LEASE_S
+            self._run("renew", now_s + LEASE_S, incarnation)
 
     def owner(self, incarnation: str) -> Owner | None:
         found = self._run("incarnation", incarnation)
@@ -173,7 +190,7 @@ class Books:
         fence = self._next_fence()
         self._run("claim", fence, deaths, incarnation, row.command.id)
         self._log(row.command.id, now, "claimed", (), row.state)
-        self._run("renew", now.wall_s() + LEASE_S, incarnation)
+        self._stay(incarnation, now)
         if deaths >= DEATHS_MAX and not isinstance(row.command, Release):  # a stop is never held back
             detail = f"{deaths} workers died with it"
             self._move(self._owned(fence), Event.UNCLEAN_DEATHS, (), now, detail)
@@ -208,9 +225,11 @@ class Books:
     def intent(self, fence: int, baseline: Sample, plan_digest: str, now: Clock) -> None:
         def body() -> None:
             row = self._owned(fence)
-            self._move(row, Event.GUARDS_OK, (), now)
-            self._run("intent", SAMPLE.dump_json(baseline).decode(), plan_digest, row.command.id)
-            self._run("renew", now.wall_s() + LEASE_S, row.incarnation)
+            self._move(
+                row, Event.GUARDS_OK, (), now, intent=(SAMPLE.dump_json(baseline).decode(), plan_digest)
+            )
+            if row.incarnation is not None:
+                self._stay(row.incarnation, now)
             killpoints.reach(killpoints.INTENT_OPEN)
 
         self._atomically(body)
@@ -334,7 +353,9 @@ class Books:
         now: Clock,
         detail: str = "",
         receipt: Receipt | None = None,
+        intent: tuple[str, str] | None = None,
     ) -> State:
+        """One step of the table, with its entry in the log; ``intent`` is the baseline and the plan's digest."""
         known, id = frozenset(facts), row.command.id
         step = transition(row.state, event, known)
         reason = step.reason or row.reason
@@ -344,13 +365,12 @@ class Books:
             receipt = _possibly(row, now)
         if event is Event.EVIDENCE_REACHED and row.state in _UNSURE:
             receipt = None  # a late echo is evidence only: the interval stays
-        if receipt is not None:
-            self._run("store_receipt", RECEIPT.dump_json(receipt).decode(), id)
+        written = None if receipt is None else RECEIPT.dump_json(receipt).decode()
         if step.to is not row.state:
             kept = reason if step.to in (State.CLOSED, State.RELEASING) else None
-            self._run("move", step.to, kept, now.wall_s(), id)
-        elif receipt is not None:
-            self._run("changed", id)
+            self._run("move", step.to, kept, now.wall_s(), written, *(intent or (None, None)), id)
+        elif written is not None:
+            self._run("store_receipt", written, id)
         self._log(id, now, event, known, row.state, detail)
         if step.to is State.PENDING and row.state is not State.PENDING:
             self._run("let_go", id)  # a new attempt is a new claim

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Annotated, Any, Final, Literal
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -37,6 +39,7 @@ POWER_W_MAX: Final = 100e6
 """No battery behind one inverter interface is larger; catches kW, W and mW mix-ups by 10^3 and more."""
 
 _DIGEST_DOMAIN: Final = b"battery-hil/command/1\n"
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Reference(StrEnum):
@@ -71,11 +74,15 @@ class _Command(BaseModel):
     seq: int = Field(ge=0, le=2**63 - 1)
     """Orders the commands of one device: a higher one supersedes a lower one."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical payload: the same for every spelling of the same command."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        text = _CANONICAL(self.model_dump(mode="json"))
         return hashlib.sha256(_DIGEST_DOMAIN + text.encode()).hexdigest()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Another command, checked like any: what is changed has a digest of its own."""
+        return type(self).model_validate({**self.model_dump(), **(update or {})})
 
 
 class Pulse(_Command):

@@ -40,8 +40,12 @@ class SqliteEngine:
         self._locks = locks
         self._reserve = reserve
         self._alive: dict[str, FileLock | None] = {}
+        self._counted: tuple[int, int] | None = None
+        """At which version of the file how many commands were open."""
 
     def run(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
+        if name == "insert":
+            self._counted = None
         return self._db.execute(SQL[name], values)
 
     def atomically(self, body: Callable[[], T]) -> T:
@@ -76,7 +80,14 @@ class SqliteEngine:
 
     def keep_room(self) -> None:
         if self._reserve is not None:
-            self._reserve.ensure(min(int(self.run("count_open")[0][0]), RECEIPTS_MAX))
+            self._reserve.ensure(self._open_commands())
+
+    def _open_commands(self) -> int:
+        """No fewer than there are, up to what room is kept for; counted again once somebody may have added one."""
+        version = int(self._db.execute("PRAGMA data_version")[0][0])
+        if self._counted is None or self._counted[0] != version:
+            self._counted = version, int(self.run("count_open", RECEIPTS_MAX)[0][0])
+        return self._counted[1]
 
     def send_lock(self, device: str) -> AbstractContextManager[None]:
         return (

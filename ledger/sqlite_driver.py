@@ -169,9 +169,10 @@ class ApswConnection(_Driver):
     def _open(self) -> None:
         self._db = apsw.Connection(self._path, vfs=self._vfs)
         self._db.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))
+        self._cursor = self._db.cursor()
 
     def _fetch(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return self._db.execute(sql, values).fetchall()
+        return self._cursor.execute(sql, values).fetchall()
 
     def _in_transaction(self) -> bool:
         return self._db.in_transaction

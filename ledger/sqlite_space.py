@@ -29,8 +29,8 @@ FRAMES_PER_COMMIT: Final = 24
 """Twice the most that was measured: 10 for a receipt with 2,000 characters of detail, 12 for any other commit."""
 COMMITS_PER_COMMAND: Final = 4
 """From the intent to its end: the receipt, its end on the device, a release, and closing."""
-AHEAD_BYTES: Final = 1 << 20
-"""Allocated beyond what is needed: a commit takes some ten pages."""
+AHEAD_BYTES: Final = 4 << 20
+"""Allocated in the ``-wal`` beyond what is needed: a commit takes some ten pages, and asking takes time."""
 INDEX_BYTES: Final = 32 << 10
 """What the ``-shm`` grows by when the ``-wal`` passes another 4,096 frames."""
 
@@ -63,18 +63,17 @@ class Reserve:
         Raises :class:`~ledger.errors.LedgerError` if the disk has no such room, and
         :class:`~ledger.errors.LedgerUnsafe` if its file system keeps none for anybody: nothing may be sent then.
         """
-        for suffix, size in (("-wal", bytes_for(commands)), ("-shm", INDEX_BYTES)):
-            self._keep(suffix, size)
+        self._keep("-wal", bytes_for(commands), AHEAD_BYTES)
+        self._keep("-shm", INDEX_BYTES, INDEX_BYTES)
 
     def close(self) -> None:
         """Give back the files; the room stays the ``-wal``'s as long as there is one."""
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def _keep(self, suffix: str, size: int) -> None:
+    def _keep(self, suffix: str, size: int, ahead: int) -> None:
         try:
-            file = self._file(suffix)
-            found = os.fstat(file).st_size
+            file, found = self._file(suffix)
             begun, end = self._kept.get(suffix, (0, 0))
             if begun <= found and found + size <= end:
                 return  # within what was allocated before
@@ -83,8 +82,8 @@ class Reserve:
             with suppress(
                 OSError
             ):  # and somewhat more, where there is room, so that it need not be asked each time
-                _allocate(file, found + size, AHEAD_BYTES)
-                self._kept[suffix] = found, found + size + AHEAD_BYTES
+                _allocate(file, found + size, ahead)
+                self._kept[suffix] = found, found + size + ahead
         except OSError as error:
             name = self._path.name + suffix
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -97,15 +96,17 @@ class Reserve:
                 " sent: put the ledger on a file system that can (ext4, XFS, Btrfs, F2FS), in WAL mode"
             ) from None
 
-    def _file(self, suffix: str) -> int:
-        """The file beside the ledger, opened once; again if the one that was open is not there any more."""
+    def _file(self, suffix: str) -> tuple[int, int]:
+        """The file beside the ledger and its size; opened once, and again if that one is not there any more."""
         known = self._open.get(suffix)
-        if known is None or not os.fstat(known).st_nlink:
-            if known is not None:
-                os.close(known)  # of a file without a name: nobody has locks on it that matter
-            self._kept.pop(suffix, None)
-            known = self._open[suffix] = os.open(f"{self._path}{suffix}", os.O_RDWR | os.O_CLOEXEC)
-        return known
+        if known is not None:
+            found = os.fstat(known)
+            if found.st_nlink:
+                return known, found.st_size
+            os.close(known)  # of a file without a name: nobody has locks on it that matter
+        self._kept.pop(suffix, None)
+        known = self._open[suffix] = os.open(f"{self._path}{suffix}", os.O_RDWR | os.O_CLOEXEC)
+        return known, os.fstat(known).st_size
 
 
 def _allocate(file: int, offset: int, size: int) -> None:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ledger.errors import LedgerError
 from ledger.sqlite_driver import Connection
 
 NAME: Final = "acknowledged"
@@ -69,10 +68,11 @@ class Witnessed:
         self._witness = witness
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if sql != "COMMIT":
+            return self._db.execute(sql, values)
+        event = last_event(self._db)
         rows = self._db.execute(sql, values)
-        if sql == "COMMIT":
-            with suppress(LedgerError):  # it is durable; that it cannot be noted changes nothing
-                self._witness.note(last_event(self._db))
+        self._witness.note(event)
         return rows
 
     def close(self) -> None:

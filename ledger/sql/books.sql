@@ -74,7 +74,7 @@ SELECT id, payload, digest, state, wait, reason, version, fence, attempt, deaths
 FROM commands WHERE device = ? AND state <> 'CLOSED' ORDER BY seq;
 
 -- name: count_open
-SELECT COUNT(*) FROM commands WHERE state <> 'CLOSED';
+SELECT COUNT(*) FROM (SELECT 1 FROM commands WHERE state <> 'CLOSED' LIMIT ?) AS found;
 
 -- name: horizon
 SELECT seq FROM horizon WHERE device = ?;
@@ -98,19 +98,14 @@ UPDATE commands SET incarnation = NULL WHERE id = ?;
 -- name: wait
 UPDATE commands SET wait = ?, version = version + 1 WHERE id = ?;
 
--- name: intent
-UPDATE commands SET baseline = ?, plan_digest = ? WHERE id = ?;
-
 -- name: move
 UPDATE commands
-SET state = ?, reason = ?, wait = NULL, since_wall_s = ?, version = version + 1
+SET state = ?, reason = ?, wait = NULL, since_wall_s = ?, version = version + 1, receipt = COALESCE(?, receipt),
+    baseline = COALESCE(?, baseline), plan_digest = COALESCE(?, plan_digest)
 WHERE id = ?;
 
--- name: changed
-UPDATE commands SET version = version + 1 WHERE id = ?;
-
 -- name: store_receipt
-UPDATE commands SET receipt = ? WHERE id = ?;
+UPDATE commands SET receipt = ?, version = version + 1 WHERE id = ?;
 
 -- name: logged
 SELECT version, fence, incarnation, state,

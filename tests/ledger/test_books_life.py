@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from ledger.books import Books
 from ledger.errors import (
     EvidenceChanged,
+    LedgerError,
 )
 from ledger.machine import Event, Fact, Reason, State
 from ledger.model import Release
 from ledger.ports import Claimed, Done
-from ledger.testing import ManualClock, pulse
+from ledger.testing import ManualClock, pulse, sample
 from tests.ledger.ledgerkit import (
     CLOCK,
     claimed,
@@ -136,6 +137,67 @@ def test_what_a_worker_gives_back_has_no_owner_and_no_death(store: Books, place:
     row = store.row("a")
     assert row is not None
     assert (row.state, row.deaths) == (State.UNCERTAIN, 0)
+
+
+@pytest.mark.mutation("ledger/books.py", "        self._stay(incarnation, now)\n", "")
+@pytest.mark.mutation(
+    "ledger/books.py", "                self._stay(row.incarnation, now)\n", "                pass\n"
+)
+@pytest.mark.mutation("ledger/books.py", "not at_s <= now_s <= until_s", "not now_s <= until_s")
+@pytest.mark.mutation("ledger/books.py", "until_s - LEASE_S + RENEWED_S:", "until_s:")
+def test_a_claim_and_an_intent_renew_the_lease(store: Books) -> None:
+    """For ten seconds from then on, unless that was said less than three seconds ago; also if the clock went back."""
+    clock, worker = ManualClock(), store.begin_incarnation(CLOCK)
+    store.submit(pulse("a", 1), clock)
+
+    def leased_s() -> float:
+        owner = store.owner(worker)
+        assert owner is not None
+        return owner.lease_until_s - ManualClock().wall_s()
+
+    found = []
+    acts: tuple[tuple[float, Callable[[], object]], ...] = (
+        (5.0, lambda: store.claim("a", pulse("a", 1).digest, worker, clock)),
+        (7.0, lambda: store.intent(1, sample(clock), "plan", clock)),
+        (
+            -50.0,
+            lambda: (
+                store.submit(pulse("b", 2), clock),
+                store.claim("b", pulse("b", 2).digest, worker, clock),
+            ),
+        ),
+        (-46.0, lambda: store.intent(2, sample(clock), "plan", clock)),
+    )
+    for at_s, act in acts:
+        clock.at_s = at_s
+        act()
+        found.append(leased_s())
+    assert found == [15.0, 15.0, -40.0, -36.0]
+
+
+@pytest.mark.mutation(
+    "ledger/books.py",
+    "self._pledge = incarnation, now_s, now_s + LEASE_S",
+    "self._pledged = incarnation, now_s, now_s + LEASE_S",
+)
+def test_a_lease_that_was_not_written_is_not_believed(store: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that failed renewed nothing: the next one does."""
+    clock, worker, command = ManualClock(), store.begin_incarnation(CLOCK), pulse("a", 1)
+    store.submit(command, clock)
+    clock.at_s = 5.0
+
+    def full() -> None:
+        raise LedgerError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._engine, "keep_room", full)
+        with pytest.raises(LedgerError, match="full"):
+            store.claim("a", command.digest, worker, clock)
+    clock.at_s = 6.0
+    store.claim("a", command.digest, worker, clock)
+    owner = store.owner(worker)
+    assert owner is not None
+    assert owner.lease_until_s == clock.wall_s() + 10.0
 
 
 @pytest.mark.mutation(

@@ -326,13 +326,28 @@ CHANGES: list[tuple[dict[str, Any], str, object]] = [
 
 @pytest.mark.mutation(
     "ledger/model.py",
-    'json.dumps(self.model_dump(mode="json"), sort_keys',
-    "json.dumps([self.id, self.power_w], sort_keys",
+    '_CANONICAL(self.model_dump(mode="json"))',
+    "_CANONICAL([self.id, getattr(self, 'power_w', 0)])",
 )
 @pytest.mark.parametrize(("base", "key", "value"), CHANGES)
 def test_every_field_is_in_the_digest(base: dict[str, Any], key: str, value: object) -> None:
     """A command that differs in anything has another digest."""
     assert parse_command(text(base, **{key: value})).digest != parse_command(text(base)).digest
+
+
+@pytest.mark.mutation(
+    "ledger/model.py",
+    "type(self).model_validate({**self.model_dump(), **(update or {})})",
+    "super().model_copy(update=update, deep=deep)",
+)
+@pytest.mark.parametrize("base", [PULSE, SETPOINT])
+def test_a_changed_copy_is_another_command(base: dict[str, Any]) -> None:
+    """It has a digest of its own, though that of the first was asked for; and it is checked."""
+    command = parse_command(text(base))
+    assert command.model_copy().digest == command.digest
+    assert command.model_copy(update={"seq": 77}).digest != command.digest
+    with pytest.raises(ValueError, match="seq"):
+        command.model_copy(update={"seq": -1})
 
 
 def test_the_kind_is_in_the_digest() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import LedgerError, LedgerUnsafe
+from ledger.model import Pulse
 from ledger.sqlite import SqliteStore
 from ledger.sqlite_space import Reserve, bytes_for
 from ledger.testing import ManualClock, pulse
@@ -31,6 +32,11 @@ def reserve(path: Path, store: SqliteStore) -> Iterator[Reserve]:
     yield reserve
     store.close()  # first: closing a file drops the locks that SQLite has on it
     reserve.close()
+
+
+def elsewhere(id: str, seq: int) -> Pulse:
+    """A pulse for a device of its own: it supersedes nothing."""
+    return pulse(id, seq).model_copy(update={"device": f"unit-{seq}"})
 
 
 def wal(path: Path) -> os.stat_result:
@@ -86,9 +92,7 @@ def test_a_ledger_without_wal_keeps_no_room(tmp_path: Path) -> None:
         Reserve(path).ensure(1)
 
 
-@pytest.mark.mutation(
-    "ledger/sqlite_space.py", "if known is None or not os.fstat(known).st_nlink:", "if known is None:"
-)
+@pytest.mark.mutation("ledger/sqlite_space.py", "if found.st_nlink:", "if True:")
 def test_room_is_kept_in_the_file_that_is_there(path: Path, store: SqliteStore, reserve: Reserve) -> None:
     """The -wal went with its last user and came again: the new one gets the room."""
     reserve.ensure(1)
@@ -98,6 +102,28 @@ def test_room_is_kept_in_the_file_that_is_there(path: Path, store: SqliteStore, 
     reserve.ensure(1)
     assert wal(path).st_blocks * 512 >= bytes_for(1)
     again.close()
+
+
+@pytest.mark.mutation("ledger/sqlite.py", 'if name == "insert":', "if False:")
+@pytest.mark.mutation(
+    "ledger/sqlite.py", "self._counted is None or self._counted[0] != version", "self._counted is None"
+)
+def test_whoever_adds_a_command_it_is_counted(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is kept for what is open, also where another connection has put it on the books."""
+    asked: list[int] = []
+    monkeypatch.setattr(Reserve, "ensure", lambda _, commands: asked.append(commands))
+    worker = store.begin_incarnation(ManualClock())
+    store.renew(worker, 0.0)
+    store.submit(elsewhere("b", 2), ManualClock())
+    other = SqliteStore.open(path)
+    other.submit(elsewhere("c", 3), ManualClock())
+    other.close()
+    asked.clear()
+    store.renew(worker, 0.0)
+    store.submit(elsewhere("d", 4), ManualClock())
+    assert asked == [3, 4]
 
 
 def test_more_commands_need_more_room() -> None:
