@@ -10,8 +10,9 @@ from ledger.machine import Reason, State
 from ledger.model import RECEIPT, SAMPLE, Command, Sample, parse_command
 from ledger.ports import Row
 
-CACHED_MAX: Final = 256
-"""Payloads and baselines kept parsed: each is read a dozen times in a command's life."""
+CACHED_MAX: Final = 2_048
+"""Payloads and baselines kept parsed: each is read a dozen times in a command's life, and all that are open by whoever
+recovers them. About 3 kB each."""
 
 
 @lru_cache(maxsize=CACHED_MAX)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,19 @@ def test_an_untouched_log_verifies(full: SqliteStore) -> None:
 def test_an_empty_ledger_verifies(store: SqliteStore, path: Path) -> None:
     """Its head is its own name."""
     assert verify(store) == Verified(0, 0, 0, 0, 0, 0, sql(path, "SELECT generation FROM ledger")[0][0])
+
+
+@pytest.mark.mutation(
+    "ledger/books.py", 'return "null" if value is None else repr(value)', "return repr(value)"
+)
+@pytest.mark.mutation(
+    "ledger/books.py", "        return encode_basestring_ascii(value)\n", "        return repr(value)\n"
+)
+def test_an_entry_is_hashed_as_json() -> None:
+    """So that any program can check the chain: SHA-256 over a compact JSON list in ASCII."""
+    entry = (7, "c1", 2, 0, None, 1.5e9, 0.1, 'a "boot"', "é\n\\", 1e-7, 12345678901234567890.0)
+    text = json.dumps(["f" * 64, *entry], separators=(",", ":"), ensure_ascii=True)
+    assert chained("f" * 64, entry) == hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 @pytest.mark.mutation("ledger/audit.py", "if chained(self._head, entry[:-1]) != entry.hash:", "if False:")
