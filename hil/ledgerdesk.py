@@ -15,7 +15,19 @@ from hil.clock import RealClock
 from hil.console import print_patiently, wide_console
 from hil.evidence import versions
 from hil.ledgeropen import DeskUsage, opened
-from hil.ledgershow import as_json, dumped, entry_lines, held, interval, many, table, when, whole, worker
+from hil.ledgershow import (
+    as_json,
+    dumped,
+    entry_lines,
+    held,
+    interval,
+    many,
+    orphaned,
+    table,
+    when,
+    whole,
+    worker,
+)
 from ledger.audit import Verified, history, lives, next_seq, verify
 from ledger.books import Books
 from ledger.clocks import MARK, Moment, confirm, look
@@ -130,11 +142,14 @@ def list_held(ledger: Place, json_: Json = False) -> None:
     with opened(ledger) as books:
         rows = [row for row in books.rows() if row.state in HELD]
         workers = [_worker(books, row) for row in rows]
+        orphans = [row for row in books.orphans() if row.state not in HELD]
     if json_:
         print_patiently(dumped([as_json(row) for row in rows]))
         return
     for row, who in zip(rows, workers, strict=True):
         _say(*held(row, who, now_s, ledger), "")
+    for row in orphans:
+        _say(*orphaned(row), "")
     _say(f"{many(len(rows), 'command')} held for a decision")
 
 

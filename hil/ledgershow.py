@@ -197,6 +197,16 @@ def held(row: Row, worker: str, now_s: float, place: str) -> list[str]:
     return [*lines, "  and with --live, if the unit is still at it: the next worker stops it then."]
 
 
+def orphaned(row: Row) -> list[str]:
+    """A command that was sent, as far as is known, and that no living worker has."""
+    asked = row.command
+    return [
+        f"{asked.id} on {asked.device}, seq {asked.seq}: {command(row)}",
+        _line("state", f"{standing(row)}, since {when(row.since_wall_s)} UTC, and no living worker has it"),
+        "  it may be running. There is nothing to decide yet: the device's next worker holds it, or decides it.",
+    ]
+
+
 def resolve_line(row: Row, verdict: str, place: str) -> str:
     """The exact command line for a decision on this version and evidence."""
     pinned = f"--version {row.version} --evidence {row.evidence_digest[:SHORT]}"

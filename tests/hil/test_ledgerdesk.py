@@ -163,6 +163,22 @@ def test_nothing_held_is_said(hil: Hil, path: Path) -> None:
 
 
 @pytest.mark.mutation(
+    "hil/ledgerdesk.py", "for row in books.orphans() if row.state not in HELD", "for row in ()"
+)
+@pytest.mark.mutation("hil/ledgerdesk.py", "books.orphans() if row.state not in HELD", "books.orphans()")
+def test_what_a_dead_worker_has_left_is_named(hil: Hil, path: Path) -> None:
+    """It was sent, perhaps, and nobody has it: not held yet, and nothing that a script would decide."""
+    store = SqliteStore.open(path)
+    intended(store, "night", 4)
+    store.close()
+    said = hil("held").out
+    assert "night on unit-1, seq 4: pulse +2000 W 3600 s" in said
+    assert said.count("no living worker has it") == 1
+    assert said.endswith("1 command held for a decision\n")
+    assert len(json.loads(hil("held", "--json").out)) == 1
+
+
+@pytest.mark.mutation(
     "hil/ledgeropen.py", "    except FileNotFoundError:\n", "    except ZeroDivisionError:\n"
 )
 @pytest.mark.parametrize(
