@@ -361,11 +361,22 @@ def test_a_name_is_registered_once() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.mutation("hil/virtualtime.py", "if loop.time() - self._progress_s > STALLED_S:", "if False:")
+@pytest.mark.mutation("hil/virtualtime.py", "* max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))", "")
+@pytest.mark.mutation("hil/virtualtime.py", "STALLED_S * max(1.0, ", "STALLED_S * (")
+def test_a_busy_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where six share a core, each takes six times as long; an idle machine has no less than it has."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (12.0, 1.0, 1.0))
+    assert virtualtime.stalled_s() == 6 * virtualtime.STALLED_S
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 1.0, 1.0))
+    assert virtualtime.stalled_s() == virtualtime.STALLED_S
+
+
+@pytest.mark.mutation("hil/virtualtime.py", "if loop.time() - self._progress_s > limit_s:", "if False:")
 @pytest.mark.mutation("hil/virtualtime.py", 'return "gone"', 'return "awake"')
 def test_a_stalled_clock_names_everybody_and_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nobody moves any more, the error names each participant with its state, and the frames inside."""
-    monkeypatch.setattr(virtualtime, "STALLED_S", 0.05)
+    monkeypatch.setattr(virtualtime, "stalled_s", lambda: 0.05)
     monkeypatch.setattr(virtualtime, "_CHECK_S", 0.01)
     expected = (
         "no progress for 0.05 s at t = 0.000 s: rig is asleep until inf s, sleeper is asleep until 10.000 s,"
