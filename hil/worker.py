@@ -129,14 +129,22 @@ def _carried_out(dispatcher: Dispatcher, command: Command) -> Result:
         if not isinstance(command, Release):
             raise
         print(f"hil worker: {error}", file=sys.stderr)
-    result = dispatcher.dispatch(command)
+    try:
+        result = dispatcher.dispatch(command)
+    except HilError:
+        _see_to_the_rest(dispatcher, command)  # what was left to this command is left to nobody
+        raise
     if result.answer not in EXIT_CODES:
-        try:
-            dispatcher.recover()
-            dispatcher.leave()
-        except HilError as error:
-            print(f"hil worker: after {command.id}: {error}", file=sys.stderr)
+        _see_to_the_rest(dispatcher, command)
     return result
+
+
+def _see_to_the_rest(dispatcher: Dispatcher, command: Command) -> None:
+    try:
+        dispatcher.recover()
+        dispatcher.leave()
+    except HilError as error:
+        print(f"hil worker: after {command.id}: {error}", file=sys.stderr)
 
 
 def _stop_without_books(

@@ -14,7 +14,6 @@ import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, TypeVar
 
@@ -29,19 +28,11 @@ from ledger.errors import (
     SequenceTaken,
     StaleFence,
 )
-from ledger.machine import Event, Fact, Reason, State, transition
-from ledger.model import (
-    RECEIPT,
-    SAMPLE,
-    Command,
-    EvidenceLevel,
-    Pulse,
-    Receipt,
-    Release,
-    Sample,
-)
+from ledger.machine import Event, Fact, State, transition
+from ledger.model import RECEIPT, SAMPLE, Command, Receipt, Release, Sample
 from ledger.ports import Busy, Claim, Claimed, Clock, Conflict, Done, Held, Row
 from ledger.processes import this_process
+from ledger.receipts import closing, complete, possibly, said_applied
 from ledger.rows import row_of
 
 T = TypeVar("T")
@@ -53,6 +44,7 @@ RENEWED_S: Final = 3.0
 DEATHS_MAX: Final = 3
 """Workers that may die with a command in their hands; then it is what kills them, and nobody gets it any more."""
 
+_NO_PLEDGE: Final = ("", 0.0, 0.0)
 _UNSURE: Final = (State.UNCERTAIN, State.OPERATOR)
 _HELD: Final = (State.UNCERTAIN, State.OPERATOR, State.RELEASING)
 
@@ -65,7 +57,7 @@ class Books:
         self._run = engine.run
         self._pledge: tuple[str, float, float] | None = None
         """A lease that the transaction in hand renews: incarnation, at, until …"""
-        self._pledged: tuple[str, float, float] = ("", 0.0, 0.0)
+        self._pledged = _NO_PLEDGE
         """… and the last one that is durable."""
 
     def close(self) -> None:
@@ -99,6 +91,7 @@ class Books:
         return owner.incarnation
 
     def renew(self, incarnation: str, until_wall_s: float) -> None:
+        self._pledged = _NO_PLEDGE  # what was promised before holds no more
         self._atomically(lambda: self._run("renew", until_wall_s, incarnation))
 
     def _stay(self, incarnation: str, now: Clock) -> None:
@@ -157,6 +150,9 @@ class Books:
                 "unmarked_before", command.device, command.seq, command.device, command.seq
             ):
                 self._move(self._need(id), Event.NEWER_SEQ, (), now, by)
+            # a cancel that came first: of the device's newest 256, since no index leads to it
+            for (id,) in self._run("cancel_of", command.device, command.id):
+                self._move(self._need(command.id), Event.CANCEL, (), now, f"by {id}")
             return
         if command.cancels is None:
             ended = [self._need(id) for (id,) in self._run("open_before", command.device, command.seq)]
@@ -277,7 +273,7 @@ class Books:
             row = self._need(id)
             if (row.version, row.evidence_digest) != (version, evidence):
                 raise EvidenceChanged(id, version, row.version)
-            return self._move(row, event, known, now, by, _said_applied(row, event, known))
+            return self._move(row, event, known, now, by, said_applied(row, event, known))
 
         return self._atomically(body)
 
@@ -359,12 +355,14 @@ class Books:
         step = transition(row.state, event, known)
         reason = step.reason or row.reason
         if step.to is State.CLOSED:
-            receipt = _closing(row, receipt, reason, step.zero, now)
-        elif step.to is State.UNCERTAIN and row.state is not step.to and receipt is None:
-            receipt = _possibly(row, now)
+            receipt = closing(row, receipt, reason, step.zero, now)
+        elif step.to is State.INTENT:
+            receipt = None  # until an attempt has left it, the row's is that of the attempts before
+        elif row.state is State.INTENT and receipt is None:
+            receipt = possibly(row, now)
         if event is Event.EVIDENCE_REACHED and row.state in _UNSURE:
             receipt = None  # a late echo is evidence only: the interval stays
-        written = None if receipt is None else RECEIPT.dump_json(receipt).decode()
+        written = None if receipt is None else RECEIPT.dump_json(complete(row, receipt)).decode()
         if step.to is not row.state:
             kept = reason if step.to in (State.CLOSED, State.RELEASING) else None
             self._run("move", step.to, kept, now.wall_s(), written, *(intent or (None, None)), id)
@@ -437,44 +435,3 @@ def _as_json(value: str | int | float | None) -> str:
     if isinstance(value, str):
         return encode_basestring_ascii(value)
     return "null" if value is None else repr(value)
-
-
-def _said_applied(row: Row, event: Event, known: frozenset[Fact]) -> Receipt | None:
-    """The receipt of a pulse of which a person says that it was applied, and which is over: all of its energy."""
-    over = event is Event.OPERATOR_APPLIED and Fact.OURS_LIVE not in known
-    if not over or row.receipt is None or not isinstance(row.command, Pulse):
-        return None
-    return replace(row.receipt, wh_min=row.receipt.wh_max)
-
-
-def _possibly(row: Row, now: Clock) -> Receipt:
-    """What is on the books of a command that may or may not have been carried out: nothing to all of it."""
-    return Receipt(None, EvidenceLevel.NONE, 0.0, row.command.energy_wh_max, row.attempt, now.wall_s())
-
-
-def _earlier(row: Row) -> tuple[float, float]:
-    """What is on the books of earlier attempts of a command that waits again; else, where nothing is, nothing."""
-    if row.state is State.PENDING and row.baseline is not None and row.receipt is not None:
-        return row.receipt.wh_min, row.receipt.wh_max
-    return 0.0, 0.0
-
-
-def _closing(row: Row, receipt: Receipt | None, reason: Reason | None, zero: bool, now: Clock) -> Receipt:
-    """The receipt a row is closed with: the caller's, under the table's reason, and 0..0 where it says so."""
-    given = receipt or row.receipt
-    bounds = _earlier(row) if zero or given is None else (given.wh_min, given.wh_max)
-    if given is None and not zero and row.baseline is not None:
-        raise LedgerError(f"command {row.command.id}: closing it as {reason} needs what it delivered")
-    marks = given.marks if given is not None else ()
-    if row.baseline is None and "no_intent" not in marks:
-        marks = (*marks, "no_intent")
-    return Receipt(
-        reason=reason,
-        evidence=given.evidence if given is not None else EvidenceLevel.NONE,
-        wh_min=bounds[0],
-        wh_max=bounds[1],
-        attempts=row.attempt,
-        at_wall_s=now.wall_s(),
-        marks=marks,
-        detail=given.detail if given is not None else "",
-    )

@@ -290,6 +290,7 @@ class Dispatcher:
                 hands.vouch()
             except UnitError:
                 continue  # still waiting, and start_by bounds it
+            self._recovery.tend_predecessors(command)
 
     def _baseline(self, command: Moving) -> Sample:
         """The device before the first frame; its control block, which a stop puts back, from before ours began.
@@ -426,8 +427,8 @@ class Dispatcher:
         return self._ender.release(row, row.baseline)
 
     def _decide(self, command: Moving, state: State, detail: str) -> Result | None:
-        """An outcome that is not known: left to a person, or decided by what the device shows."""
-        if state is State.UNCERTAIN and self._hands.policy == "auto":
+        """An outcome that is not known: left to a person, or decided by what the device shows; nothing is stranded."""
+        if state is State.UNCERTAIN:
             state = self._recovery.settle(self._hands.standing(command.id))
             if state is State.PENDING:
                 return None

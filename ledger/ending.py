@@ -5,7 +5,6 @@ Books that fail hold nothing back here: what is ours, and in force, is stopped, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Final
@@ -27,6 +26,7 @@ from ledger.model import (
     describe,
 )
 from ledger.ports import Clock, Row
+from ledger.receipts import earlier_marks, earlier_wh, with_earlier
 from ledger.reconcile import interval_wh
 
 BACK_OFF_S: Final = (1.0, 2.0, 4.0)
@@ -39,8 +39,6 @@ did not stop, and the row is left RELEASING for the next one: a supervisor, or a
 
 NEAR_RESERVE: Final = "limited_by:reserve"
 AT_RESERVE: Final = "stopped one poll before the reserve"
-
-_EARLIER: Final = re.compile(r"earlier_attempts:(\S+)\.\.(\S+) Wh")
 
 
 class Ender:
@@ -203,7 +201,7 @@ class Ender:
         moves its whole energy on top of what no counter showed.
         """
         low, high = interval_wh(baseline, sample, row.command, self._hands.actuator.capabilities)
-        if not self._hands.counts_alone(row, baseline):
+        if not self._hands.counts_alone(row, baseline, sample):
             low = 0.0
         low, total = with_earlier(row, low, high)
         return low, earlier_wh(row)[1] + high if isinstance(row.command, Pulse) else total
@@ -265,34 +263,3 @@ def _timer_s(command: Pulse | Setpoint) -> float:
     if isinstance(command, Pulse):
         return command.duration_s
     return command.silence_s if command.on_silence != "finish" else max(command.silence_s, STOP_S_MAX)
-
-
-def earlier_wh(row: Row) -> tuple[float, float]:
-    """(certainly, possibly) delivered by the attempts before the one that a row is in, or is to begin.
-
-    Before an attempt has a receipt of its own, the row's is that of the attempts before; after it, a mark tells.
-    """
-    if row.receipt is None:
-        return 0.0, 0.0
-    for mark in row.receipt.marks:
-        found = _EARLIER.fullmatch(mark)
-        if found and row.state not in (State.PENDING, State.INTENT):
-            return float(found[1]), float(found[2])
-    if row.state in (State.PENDING, State.INTENT):
-        return row.receipt.wh_min, row.receipt.wh_max
-    return 0.0, 0.0
-
-
-def earlier_marks(row: Row) -> tuple[str, ...]:
-    """What a receipt says of earlier attempts; nothing if they delivered nothing."""
-    low, high = earlier_wh(row)
-    return (f"earlier_attempts:{low!r}..{high!r} Wh",) if high > 0 else ()
-
-
-def with_earlier(row: Row, low: float, high: float) -> tuple[float, float]:
-    """An attempt's interval and that of the attempts before; together no more than the command can move."""
-    before_low, before_high = earlier_wh(row)
-    if before_high == 0:
-        return low, high
-    most = row.command.energy_wh_max if isinstance(row.command, Pulse | Setpoint) else 0.0
-    return min(before_low + low, most), min(before_high + high, most)

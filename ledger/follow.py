@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ledger.ending import AT_RESERVE, Ender, earlier_marks, with_earlier
+from ledger.ending import AT_RESERVE, Ender
 from ledger.errors import HilError, LedgerError, StaleFence
 from ledger.hands import POLL_S, Hands
 from ledger.machine import Event, Fact, State
 from ledger.model import Capabilities, Evidence, EvidenceLevel, Pulse, Receipt, Release, Sample, Setpoint
 from ledger.ports import Row
+from ledger.receipts import earlier_marks, with_earlier
 from ledger.reconcile import in_full, level, restarted
 
 IN_SERVICE_S_MAX: Final = 30.0
@@ -20,7 +21,9 @@ SAMPLES_IN_A_ROW: Final = 3
 POLLS_WHILE_OBSERVED: Final = 10
 """Looks for the first samples that match; a pulse shorter than a minute is looked at more often than one."""
 POLLS_PER_PULSE_MAX: Final = 60
-"""A long pulse is looked at this often, a short one every :data:`~ledger.hands.POLL_S`."""
+"""A long pulse is looked at this often, a short one every :data:`~ledger.hands.POLL_S` …"""
+LOOK_EVERY_S_MAX: Final = 30.0
+"""… and none more rarely than this: a cancel, another's write and the reserve wait for the next look."""
 SILENT_POLLS_MAX: Final = 12
 """Looks in a row without an answer, one minute at least, after which the row is left to a later recovery."""
 UNDECIDED_S_MAX: Final = 60.0
@@ -121,7 +124,7 @@ class Follower:
         if ends_mono_s is None:
             since_s = max(0.0, hands.clock.wall_s() - row.since_wall_s)  # a clock set back holds no end
             ends_mono_s = hands.clock.mono_s() - since_s + command.duration_s
-        poll_s = max(POLL_S, command.duration_s / POLLS_PER_PULSE_MAX)
+        poll_s = min(max(POLL_S, command.duration_s / POLLS_PER_PULSE_MAX), LOOK_EVERY_S_MAX)
         silent, reserve = 0, Reserve(hands)
         while silent < SILENT_POLLS_MAX:
             sample = hands.try_look(baseline.identity.serial)
@@ -131,7 +134,7 @@ class Follower:
             near = sample is not None and ours and reserve.is_near(command, sample, poll_s)
             try:
                 if sample is not None:
-                    state = self._judge(row, command, baseline, sample, over=over, near=near)
+                    state = self.judge(row, command, baseline, sample, over=over, near=near)
                     if state is State.RELEASING:
                         return self._ender.release(hands.standing(command.id), baseline)
                     if state is State.CLOSED:
@@ -149,7 +152,7 @@ class Follower:
             hands.sleep_until(now_s + poll_s if over else min(ends_mono_s, now_s + poll_s))
         return State.ACTIVE
 
-    def _judge(
+    def judge(
         self, row: Row, command: Pulse, baseline: Sample, sample: Sample, *, over: bool, near: bool
     ) -> State:
         """What one sample, and what others did to the row, makes of an ACTIVE pulse."""
@@ -161,7 +164,7 @@ class Follower:
             return standing.state  # cancelled meanwhile
         evidence = hands.actuator.attribute(sample, command)
         low, high = ender.interval(row, baseline, sample)
-        if hands.successor(command) is not None:
+        if ender.made_way(command, sample):
             return ender.superseded(standing, high)
         foreign = why_not_ours(evidence, sample)
         if foreign is not None:

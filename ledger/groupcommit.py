@@ -22,6 +22,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from threading import Lock, get_ident
 from time import sleep
 from typing import Any, Final, Generic, TypeVar, cast
@@ -69,10 +70,12 @@ class _Part(Generic[T]):
             self.raised = error
 
     def wake(self) -> None:
-        self._gate.release()
+        """Once more is no harm: whoever waits looks what for."""
+        if self._gate.locked():
+            self._gate.release()
 
     def wait(self) -> None:
-        """Until it is over, or has to lead."""
+        """Until it may be over, or may have to lead."""
         self._gate.acquire()
 
     def result(self) -> T:
@@ -95,6 +98,8 @@ class Group:
         self._mutex = Lock()
         self._queue: deque[_Part[Any]] = deque()
         self._leader: _Part[Any] | None = None
+        self._group: Sequence[_Part[Any]] = ()
+        """What the leader has taken from the queue, and has not told everybody of."""
         self._thread: int | None = None
         self._has_room = False
         self._last = 1
@@ -126,10 +131,11 @@ class Group:
             )
         part = _Part(body)
         try:
-            if not self._is_first(part):
+            self._queue_up(part)
+            while not (part.is_over or self._leads(part)):
                 part.wait()
             if not part.is_over:
-                self._lead(part)
+                self._lead()
         except (
             BaseException
         ):  # Ctrl-C: nobody leaves while their change is being made, or while others wait for them
@@ -137,31 +143,27 @@ class Group:
             raise
         return part.result()
 
-    def _is_first(self, part: _Part[Any]) -> bool:
-        """Queue up; whether nobody leads, so that whoever asks does."""
+    def _queue_up(self, part: _Part[Any]) -> None:
+        """Where nobody leads, whoever comes does."""
         with self._mutex:
             self._queue.append(part)
-            if self._leader is not None:
-                return False
-            self._leader = part
-            return True
+            if self._leader is None:
+                self._leader = part
 
-    def _lead(self, leader: _Part[Any]) -> None:
+    def _leads(self, part: _Part[Any]) -> bool:
+        with self._mutex:
+            return self._leader is part
+
+    def _lead(self) -> None:
         """Commit what has queued up, tell everybody, and hand over to the first who came later."""
-        group: list[_Part[Any]] = []
-        try:
-            self._gather()
-            with self._mutex:
-                while self._queue and len(group) < GROUP_MAX:
-                    group.append(self._queue.popleft())
-            self._last = len(group)
-            self._commit(group)
-        finally:
-            for part in group:
-                part.is_over = True
-                if part is not leader:
-                    part.wake()
-            self._hand_over()
+        self._gather()
+        with self._mutex:
+            self._group = list(islice(self._queue, GROUP_MAX))
+            for _ in self._group:
+                self._queue.popleft()
+        self._last = len(self._group)
+        self._commit(self._group)
+        self._dismiss()
 
     def _gather(self) -> None:
         """Who shared the last commit is about to come with the next change, unless it was one's own."""
@@ -173,21 +175,32 @@ class Group:
             if len(self._queue) == come:
                 return
 
-    def _hand_over(self) -> None:
+    def _dismiss(self) -> None:
+        """For the leader, done or not: tell the group that it is over, and hand over. Done twice, it is done once.
+
+        It is the leader's until its very last step, so that it is done again where it was interrupted.
+        """
+        self._thread = None
+        for part in self._group:
+            part.is_over = True
+            part.wake()
         with self._mutex:
+            self._group = ()
+            while self._queue and self._queue[0].is_over:
+                self._queue.popleft()  # interrupted while the group was taken from the queue
+            if self._queue:
+                self._queue[0].wake()  # who looks what for once the mutex is free
             self._leader = self._queue[0] if self._queue else None
-            if self._leader is not None:
-                self._leader.wake()
 
     def _withdraw(self, part: _Part[Any]) -> None:
-        """Take back what no leader has taken yet; else wait for what becomes of it."""
+        """Take back what no leader has taken yet; else wait for what becomes of it, or, as the leader, say it."""
         with self._mutex:
-            leads, queued = self._leader is part, part in self._queue
-            if queued:
+            leads, taken = self._leader is part, part in self._group
+            if not taken and part in self._queue:
                 self._queue.remove(part)
         if leads:
-            self._hand_over()
-        elif not queued and not part.is_over:
+            self._dismiss()
+        while taken and not part.is_over:
             part.wait()
 
     def _commit(self, group: Sequence[_Part[Any]]) -> None:

@@ -16,7 +16,7 @@ from ledger.machine import Reason, State
 from ledger.model import Command, EvidenceLevel, Receipt, Release, Sample
 from ledger.ports import Actuator, Clock, Row, Store
 from ledger.processes import machine
-from ledger.reconcile import Freshness, freshness
+from ledger.reconcile import Freshness, freshness, moves_by_itself, others_move
 
 Policy = Literal["hold", "auto"]
 """``hold``: every uncertain command waits for a person. ``auto``: conclusive evidence decides, and only that."""
@@ -219,13 +219,16 @@ class Hands:
         seen = row.receipt is not None and row.receipt.evidence is EvidenceLevel.OBSERVED
         return settled and seen
 
-    def counts_alone(self, row: Row, baseline: Sample) -> bool:
+    def counts_alone(self, row: Row, baseline: Sample, sample: Sample) -> bool:
         """Whether what was counted since the baseline is certainly a command's own; not where the books cannot tell.
 
-        It was seen in service in this attempt, nobody else commands the device, and nothing newer was sent.
+        It was seen in service in this attempt, nobody else commands the device, nothing was in force when it began, the
+        default mode was not seen to move energy before or after it, and nothing newer was sent.
         """
         seen = self.verified(row) and row.receipt is not None and row.receipt.at_wall_s >= baseline.at_wall_s
-        if not (seen and self.sole_client):
+        capabilities = self.actuator.capabilities
+        others = others_move(baseline, capabilities) or moves_by_itself(sample, capabilities)
+        if others or not (seen and self.sole_client):
             return False
         try:
             return not self.successors(row.command)

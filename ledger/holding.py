@@ -11,7 +11,7 @@ from typing import Final
 
 from ledger.ending import AT_RESERVE, Ender
 from ledger.errors import LedgerError, StaleFence
-from ledger.follow import Reserve, why_not_ours
+from ledger.follow import UNDECIDED_S_MAX, Reserve, why_not_ours
 from ledger.hands import POLL_S, Hands
 from ledger.machine import Event, Fact, State
 from ledger.model import Confirmed, NotSent, Sample, Setpoint, describe
@@ -39,9 +39,10 @@ class Holder:
     def hold(self, row: Row, meanwhile: Callable[[], object] = lambda: None) -> State:
         """Stay with an ACTIVE Setpoint until it is not ACTIVE any more; its state then.
 
-        PENDING: the device let it go, and it is to be begun again. A Setpoint without an end is held until
-        something newer, or a release, comes. ``meanwhile`` is done at each look. Books that cannot be read or
-        written keep nothing alive, and hold no end back: then it is stopped, and the error raised.
+        PENDING: the device let it go, and it is to be begun again. ACTIVE: nothing is in force, and what became of
+        the newer command that was sent nobody can tell yet. A Setpoint without an end is held until something newer,
+        or a release, comes. ``meanwhile`` is done at each look. Books that cannot be read or written keep nothing
+        alive, and hold no end back: then it is stopped, and the error raised.
         """
         hands, command, baseline = self._hands, row.command, row.baseline
         assert isinstance(command, Setpoint)
@@ -49,18 +50,23 @@ class Holder:
         ends_mono_s = None if command.ends_at_s is None else hands.mono_end_s(command.ends_at_s)
         reserve = Reserve(hands)
         alive_s = hands.clock.mono_s() + keepalive_s(command.silence_s)
+        idle_s = None
         while True:
             sample = hands.try_look(baseline.identity.serial)
             near = sample is not None and reserve.is_near(command, sample)
             over = command.ends_at_s is not None and hands.is_over(command.ends_at_s, ends_mono_s)
             now_s = hands.clock.mono_s()
             try:
-                state = self._judge(row, command, baseline, sample, over=over, near=near)
+                state = self.judge(row, command, baseline, sample, over=over, near=near)
                 if state is State.RELEASING:
                     return self._ender.release(hands.standing(command.id), baseline)
                 if state is not State.ACTIVE:
                     return state
                 meanwhile()
+                gone = sample is not None and sample.enabled is False and hands.successor(command) is not None
+                idle_s = (now_s if idle_s is None else idle_s) if gone else None
+                if idle_s is not None and now_s - idle_s >= UNDECIDED_S_MAX:
+                    return state
                 if sample is not None and now_s >= alive_s:
                     self.keep_alive(row, sample)
                     alive_s = now_s + keepalive_s(command.silence_s)
@@ -73,7 +79,7 @@ class Holder:
             next_s = min(now_s + POLL_S, max(alive_s, now_s + KEEPALIVE_S_MIN))
             hands.sleep_until(next_s if ends_mono_s is None or over else min(next_s, ends_mono_s))
 
-    def _judge(
+    def judge(
         self, row: Row, command: Setpoint, baseline: Sample, sample: Sample | None, *, over: bool, near: bool
     ) -> State:
         """What one look, the time, and what others did to the row make of an ACTIVE Setpoint."""
@@ -91,7 +97,7 @@ class Holder:
             )
             return ender.end(row, baseline, facts, low, high, detail) if over else State.ACTIVE
         low, high = ender.interval(row, baseline, sample)
-        if hands.successor(command) is not None:
+        if ender.made_way(command, sample):
             return ender.superseded(standing, high)
         evidence = hands.actuator.attribute(sample, command)
         foreign = why_not_ours(evidence, sample)

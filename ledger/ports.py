@@ -168,7 +168,8 @@ class Store(Protocol):
         """Put a command on the books as PENDING. Known id, same payload: the row as it is.
 
         In the same transaction the older open commands of the device learn of it: what is PENDING is closed as
-        superseded, or as cancelled by a release; what was sent is marked, or RELEASING from now on.
+        superseded, or as cancelled by a release; what was sent is marked, or RELEASING from now on. A release that
+        waits is left alone: a stop is never held back. What was cancelled before it came is CLOSED at once.
 
         Raises :class:`~ledger.errors.PayloadConflict` if the id is known under another payload,
         :class:`~ledger.errors.SequenceTaken`, :class:`~ledger.errors.BeforeHorizon`.

@@ -112,7 +112,7 @@ def unaccounted_wh(
     """
     step_wh = capabilities.counter_step_wh
     looks = (baseline, sample)
-    if step_wh is None or any(look.enabled is None or _moves_by_itself(look, capabilities) for look in looks):
+    if step_wh is None or any(look.enabled is None or moves_by_itself(look, capabilities) for look in looks):
         return 0.0
     pairs = (
         (baseline.discharged_wh.value, sample.discharged_wh.value, discharge_wh),
@@ -255,7 +255,7 @@ def _least_wh(
     sole_client: bool,
 ) -> float:
     """What a command that is in force has certainly delivered: nothing where others may have moved the counters."""
-    others = not sole_client or baseline.enabled is not False or _moves_by_itself(baseline, capabilities)
+    others = not sole_client or others_move(baseline, capabilities)
     if others or restarted(baseline, sample, capabilities):
         return 0.0
     return _counted(command, baseline, sample, capabilities)[0]
@@ -324,14 +324,19 @@ def _doubt(
         return "something else is in force, or the device does not say what is"
     if not flight_over:
         return "a frame may still be on its way"
-    if _moves_by_itself(baseline, capabilities) or _moves_by_itself(sample, capabilities):
+    if moves_by_itself(baseline, capabilities) or moves_by_itself(sample, capabilities):
         return "its default mode moves energy by itself, so its counters say nothing"
     if baseline.enabled is not False:
         return "another command was in force when it was sent, and moved the same counters"
     return None
 
 
-def _moves_by_itself(look: Sample, capabilities: Capabilities) -> bool:
+def others_move(look: Sample, capabilities: Capabilities) -> bool:
+    """Whether something moves the counters that is no new command's: one that is in force, or the default mode."""
+    return look.enabled is not False or moves_by_itself(look, capabilities)
+
+
+def moves_by_itself(look: Sample, capabilities: Capabilities) -> bool:
     """Whether a look shows the default mode moving energy."""
     power_w = look.power_w.value
     idle_w = power_tolerance_w(0, capabilities)

@@ -7,17 +7,20 @@ can be ended, so there only a stop passes until its lease and the path's flight 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from ledger.books import DEATHS_MAX
-from ledger.ending import Ender, earlier_marks, earlier_wh, with_earlier
-from ledger.follow import Follower, why_not_ours
+from ledger.ending import Ender
+from ledger.errors import StaleFence
+from ledger.follow import Follower, Reserve, why_not_ours
 from ledger.hands import Hands
 from ledger.holding import ATTEMPTS_MAX, Holder
 from ledger.machine import Event, Fact, State
 from ledger.model import Command, EvidenceLevel, Pulse, Release, Sample, Setpoint
 from ledger.ports import Row
 from ledger.processes import this_host
+from ledger.receipts import earlier_marks, with_earlier
 from ledger.reconcile import Judged, Verdict, restarted, verdict
 from ledger.stops import Stopper, end_silent
 
@@ -100,12 +103,6 @@ class Recovery:
         self.unfenced_windows += row.command.id in self._elsewhere
         taken = hands.standing(row.command.id)
         hands.hush(taken)
-        if row.state is State.INTENT and taken.state is State.UNCERTAIN and earlier_wh(row)[1] > 0:
-            detail = "an earlier attempt's energy is kept"
-            low, high = with_earlier(row, 0.0, row.command.energy_wh_max)
-            receipt = hands.receipt(EvidenceLevel.NONE, low, high, detail, earlier_marks(row))
-            hands.store.evidence(fence, Event.OUTCOME_UNKNOWN, (), hands.clock, detail, receipt)
-            return hands.standing(row.command.id)
         return taken
 
     def _stop_quarantined(self, row: Row) -> None:
@@ -124,7 +121,7 @@ class Recovery:
             return self._stopper.repeat(row) if row.baseline is not None else row.state
         if row.state is State.RELEASING:
             return self._stay_with(row)
-        if row.state is not State.PENDING and self._hands.successor(row.command) is not None:
+        if row.state is not State.PENDING and self._has_made_way(row):
             return self._make_way(row)
         if row.state is State.ACTIVE:
             return self._stay_with(row)
@@ -135,7 +132,7 @@ class Recovery:
         state = row.state
         if state is State.UNCERTAIN and self._hands.policy == "auto":
             state = self.reconcile(row)
-        if state in _UNSURE and self._hands.successor(row.command) is None:
+        if state in _UNSURE and not self._has_made_way(row):
             state = self._end_if_over(self._hands.standing(row.command.id))
             if state in _UNSURE:
                 self._strand_nobody(self._hands.standing(row.command.id))
@@ -279,6 +276,17 @@ class Recovery:
             return self._ender.apply(row, Event.EVIDENCE_REACHED, facts, low, high, detail)
         return self._ender.release(row, baseline)
 
+    def _has_made_way(self, row: Row) -> bool:
+        """Whether a newer command was sent, and the device may be its. One whose frame was lost takes nothing over."""
+        hands = self._hands
+        successor = hands.successor(row.command)
+        if successor is None or row.baseline is None:
+            return successor is not None
+        if row.state in _UNSURE and hands.verified(successor):
+            return True
+        sample = hands.try_look(row.baseline.identity.serial)
+        return sample is None or self._ender.made_way(row.command, sample)
+
     def _make_way(self, row: Row) -> State:
         """A newer command was sent: closed once that one is verified, with what this one may have delivered."""
         assert row.baseline is not None
@@ -294,9 +302,13 @@ class Recovery:
         return row.baseline is not None and row.baseline.identity.serial != here
 
     def _is_left_to(self, given: Command | None, row: Row) -> bool:
-        """Whether a newer command, which is about to be dispatched, sees to this row."""
+        """Whether a newer command, which is about to be dispatched, sees to this row.
+
+        What is being ended already is ended first, except by a stop, which waits for nothing.
+        """
         older = given is not None and row.command.device == given.device and row.command.seq < given.seq
-        return older and not isinstance(row.command, Release)
+        ending = row.state is State.RELEASING and not isinstance(given, Release)
+        return older and not ending and not isinstance(row.command, Release)
 
     def hush_predecessors(self, command: Command) -> None:
         """What is older, and nobody's or ours, is sent no more from the first frame of a newer command on."""
@@ -315,6 +327,33 @@ class Recovery:
                     self._hands.sleep(self._hands.flight_left_s(taken))
                     self._hands.try_look()
                 self.settle(taken)
+
+    def tend_predecessors(self, command: Command) -> None:
+        """While a command waits: end the older ones, nobody's or ours, that are over or near the reserve.
+
+        It was to replace them, and may wait for long, or never begin. Their device was looked at a moment ago.
+        """
+        for row in self._predecessors(command):
+            taken = row if row.incarnation == self._hands.incarnation else self._take(row)
+            if taken is None or taken.baseline is None:
+                continue
+            with suppress(StaleFence):  # somebody else sees to it
+                if self._tended(taken, taken.baseline) is State.RELEASING:
+                    self._ender.release(self._hands.standing(taken.command.id), taken.baseline)
+
+    def _tended(self, row: Row, baseline: Sample) -> State:
+        """One look at a row that is not stayed with; its state then."""
+        hands, command = self._hands, row.command
+        if row.state in _UNSURE:
+            return self._end_if_over(row)
+        if row.state is not State.ACTIVE or isinstance(command, Release):
+            return row.state
+        sample = hands.last_sample()
+        near = Reserve(hands).is_near(command, sample)
+        if isinstance(command, Setpoint):
+            return self._holder.judge(row, command, baseline, sample, over=self._has_ended(row), near=near)
+        over = hands.is_over(row.since_wall_s + command.duration_s)
+        return self._follower.judge(row, command, baseline, sample, over=over, near=near)
 
     def _predecessors(self, command: Command) -> list[Row]:
         store, me = self._hands.store, self._hands.incarnation

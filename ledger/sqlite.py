@@ -50,12 +50,16 @@ class SqliteEngine:
 
     def atomically(self, body: Callable[[], T]) -> T:
         """All or nothing. A COMMIT that fails raises: what it was for must then not happen."""
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute(
+                "BEGIN IMMEDIATE"
+            )  # in here: whoever is interrupted just after it leaves nothing locked
             result = body()
             self._db.execute("COMMIT")
         except BaseException:
-            with suppress(LedgerError):  # some errors have rolled back already; the first one is the news
+            with suppress(
+                LedgerError
+            ):  # nothing was begun, or it is rolled back already; the first error is the news
                 self._db.execute("ROLLBACK")
             raise
         return result

@@ -44,9 +44,13 @@ WHERE device = ? AND seq > ? AND (cancels IS NULL OR cancels = ?) ORDER BY seq D
 
 -- name: unmarked_before
 SELECT id FROM commands
-WHERE device = ? AND seq < ? AND state <> 'CLOSED'
+WHERE device = ? AND seq < ? AND state <> 'CLOSED' AND (kind <> 'release' OR state <> 'PENDING')
   AND (state = 'PENDING' OR seq = (SELECT MAX(seq) FROM commands WHERE device = ? AND seq < ?))
 ORDER BY seq;
+
+-- name: cancel_of
+SELECT id FROM (SELECT id, seq, cancels FROM commands WHERE device = ? ORDER BY seq DESC LIMIT 256) AS newest
+WHERE cancels = ? ORDER BY seq LIMIT 1;
 
 -- name: open_before
 SELECT id FROM commands WHERE device = ? AND seq < ? AND state <> 'CLOSED' ORDER BY seq;

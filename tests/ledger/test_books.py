@@ -298,10 +298,10 @@ def test_a_closed_command_answers_with_its_receipt(store: Books) -> None:
     )
 
 
-@pytest.mark.mutation("ledger/books.py", 'if row.baseline is None and "no_intent" not in marks:', "if False:")
 @pytest.mark.mutation(
-    "ledger/books.py", "_earlier(row) if zero or given is None", "_earlier(row) if given is None"
+    "ledger/receipts.py", 'if row.baseline is None and "no_intent" not in marks:', "if False:"
 )
+@pytest.mark.mutation("ledger/receipts.py", "wh_max=0.0 if zero or given", "wh_max=0.0 if given")
 def test_what_is_closed_without_an_intent_says_so(store: Books) -> None:
     """0..0 Wh and the mark, whatever the caller's receipt claims."""
     fence = claimed(store)
@@ -326,7 +326,7 @@ def test_what_is_closed_keeps_the_interval_it_had(store: Books) -> None:
 
 
 @pytest.mark.mutation(
-    "ledger/books.py", "if given is None and not zero and row.baseline is not None:", "if False:"
+    "ledger/receipts.py", "if unsaid and not zero and row.baseline is not None:", "if False:"
 )
 def test_what_was_intended_is_not_closed_without_bounds(store: Books, place: Place) -> None:
     """Nobody may say "closed" of frames that may be out without saying what they did: it raises, unchanged."""
@@ -371,7 +371,7 @@ def test_the_log_says_who_when_and_why(store: Books, place: Place) -> None:
     ]
 
 
-@pytest.mark.mutation("ledger/books.py", "_CANONICAL([last_hash, *entry])", "_CANONICAL([*entry])")
+@pytest.mark.mutation("ledger/books.py", "for value in (last_hash, *entry)", "for value in (*entry,)")
 def test_every_entry_of_the_log_covers_all_before_it(store: Books, place: Place) -> None:
     """Each hash is that of the entry and the hash before it; the first builds on the ledger's generation."""
     closed(store)

@@ -261,7 +261,9 @@ def test_the_clock_mark_is_kept(store: Books, place: Place) -> None:
 
 
 @pytest.mark.mutation(
-    "ledger/books.py", "        return row.receipt.wh_min, row.receipt.wh_max\n", "        return 0.0, 0.0\n"
+    "ledger/receipts.py",
+    "        return row.receipt.wh_min, row.receipt.wh_max\n",
+    "        return 0.0, 0.0\n",
 )
 def test_what_earlier_attempts_delivered_stays_on_the_books(store: Books) -> None:
     """A set-point ran, the device rebooted, and the new attempt waits until it is over: that much was delivered."""
@@ -313,3 +315,54 @@ def test_a_cancel_ends_what_it_names_whatever_their_order(store: Books) -> None:
     store.submit(Release(id="r", device="unit-1", seq=3, cancels="a"), CLOCK)
     states = {id: row.state for id in "ab" if (row := store.row(id)) is not None}
     assert states == {"a": State.RELEASING, "b": State.INTENT}
+
+
+@pytest.mark.mutation("ledger/sql/books.sql", " AND (kind <> 'release' OR state <> 'PENDING')\n", "\n")
+def test_a_stop_that_waits_is_closed_by_no_newer_command(store: Books, place: Place) -> None:
+    """Nobody has carried it out yet: the newer command may wait for long, and what the stop is for goes on."""
+    intended(store, "a", 1)
+    store.submit(Release(id="r", device="unit-1", seq=2), CLOCK)
+    store.submit(pulse("b", 3), CLOCK)
+    store.submit(pulse("c", 4), CLOCK)
+    assert [state_of(place, id)[0] for id in "arbc"] == ["RELEASING", "PENDING", "CLOSED", "PENDING"]
+
+
+@pytest.mark.mutation(
+    "ledger/books.py",
+    "                self._move(self._need(command.id), Event.CANCEL",
+    "                _ = (self._need(command.id), Event.CANCEL",
+)
+@pytest.mark.mutation("ledger/sql/books.sql", "WHERE cancels = ? ORDER", "WHERE id = ? ORDER")
+@pytest.mark.parametrize("seq", [1, 9])
+def test_a_cancel_that_comes_first_closes_its_command_at_once(store: Books, place: Place, seq: int) -> None:
+    """Whatever their order, and though the cancel is over: it is as if it had come second. Nothing else is meant."""
+    cancel = Release(id="r", device="unit-1", seq=seq, cancels="a")
+    store.submit(cancel, CLOCK)
+    worker = store.begin_incarnation(CLOCK)
+    claim = store.claim("r", cancel.digest, worker, CLOCK)
+    assert isinstance(claim, Claimed)
+    store.evidence(claim.fence, Event.CANCEL, (), CLOCK)
+    row = store.submit(pulse("a", 5), CLOCK)
+    assert (row.state, row.reason) == (State.CLOSED, Reason.CANCELLED)
+    assert isinstance(store.claim("a", row.digest, worker, CLOCK), Done)
+    assert store.submit(pulse("b", 6), CLOCK).state is State.PENDING
+
+
+def test_a_cancel_of_another_device_that_comes_first_means_another_command(store: Books) -> None:
+    """An id that is found on another device is not the one that was meant."""
+    store.submit(Release(id="r", device="unit-2", seq=1, cancels="a"), CLOCK)
+    assert store.submit(pulse("a", 5), CLOCK).state is State.PENDING
+
+
+@pytest.mark.mutation("ledger/books.py", "        self._pledged = _NO_PLEDGE  # what", "        # what")
+def test_a_renewal_leaves_no_older_promise(store: Books) -> None:
+    """A worker slept by a clock that was behind: what it promised before is not taken for its lease."""
+    clock, worker, command = ManualClock(), store.begin_incarnation(CLOCK), pulse("a", 1)
+    store.submit(command, clock)
+    claim = store.claim("a", command.digest, worker, clock)
+    assert isinstance(claim, Claimed)
+    store.renew(worker, clock.wall_s() - 500.0)
+    store.intent(claim.fence, sample(clock), "plan", clock)
+    owner = store.owner(worker)
+    assert owner is not None
+    assert owner.lease_until_s == clock.wall_s() + 10.0

@@ -276,7 +276,7 @@ def test_short_silences_while_it_runs_do_not_matter(store: SqliteStore, clock: M
 
 @pytest.mark.mutation(
     "ledger/follow.py",
-    "        return State.ACTIVE\n\n    def _judge",
+    "        return State.ACTIVE\n\n    def judge",
     "        return State.CLOSED\n\n    def _judge",
 )
 def test_a_long_silence_leaves_it_active(store: SqliteStore, clock: ManualClock) -> None:

@@ -110,7 +110,7 @@ def test_another_process_may_open_the_ledger_as_it_is(path: Path, ledger: Shared
 # -- one commit -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.mutation(FILE, "while self._queue and len(group) < GROUP_MAX:", "if self._queue:")
+@pytest.mark.mutation(FILE, "list(islice(self._queue, GROUP_MAX))", "list(islice(self._queue, 1))")
 def test_what_waits_together_is_committed_together(path: Path) -> None:
     """Twenty changes that wait for another one's commit share the next."""
     shared, seen = watched(path)
@@ -121,7 +121,7 @@ def test_what_waits_together_is_committed_together(path: Path) -> None:
     shared.close()
 
 
-@pytest.mark.mutation(FILE, " and len(group) < GROUP_MAX:", ":")
+@pytest.mark.mutation(FILE, "list(islice(self._queue, GROUP_MAX))", "list(self._queue)")
 def test_a_group_has_a_limit(path: Path) -> None:
     """What is beyond the limit is the next group."""
     shared, seen = watched(path)
@@ -154,7 +154,7 @@ def test_who_is_alone_waits_for_nobody(ledger: SharedLedger, monkeypatch: pytest
     submitting(store, 2)()
 
 
-@pytest.mark.mutation(FILE, "            self._gather()\n", "")
+@pytest.mark.mutation(FILE, "        self._gather()\n", "")
 def test_who_shared_a_commit_is_awaited_for_a_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come back with their next change one after another: it would be a pity to commit the first one alone."""
     shared, seen = watched(path)

@@ -132,7 +132,7 @@ def test_what_is_sent_while_its_flight_is_awaited_is_noticed(site: Site) -> None
 
 @pytest.mark.mutation(
     RECOVERY,
-    "if state in _UNSURE and self._hands.successor(row.command) is None:",
+    "if state in _UNSURE and not self._has_made_way(row):",
     "if state in _UNSURE:",
 )
 def test_a_successor_of_the_same_power_is_not_stopped(site: Site) -> None:
@@ -164,10 +164,13 @@ def in_service(site: Site) -> Row:
 def counts_alone(site: Site, row: Row, *, sole_client: bool = True, broken: bool = False) -> bool:
     store = Failing(site.open(), "sent_after") if broken else site.open()
     assert row.baseline is not None
-    return Hands(store, site.unit, site.clock, sole_client=sole_client).counts_alone(row, row.baseline)
+    hands = Hands(store, site.unit, site.clock, sole_client=sole_client)
+    return hands.counts_alone(row, row.baseline, site.unit.read())
 
 
-@pytest.mark.mutation(FILE, "        if not (seen and self.sole_client):\n", "        if not seen:\n")
+@pytest.mark.mutation(
+    FILE, "        if others or not (seen and self.sole_client):\n", "        if others or not seen:\n"
+)
 @pytest.mark.mutation(FILE, "seen = self.verified(row) and row.receipt", "seen = row.receipt")
 @pytest.mark.mutation(FILE, " and row.receipt.at_wall_s >= baseline.at_wall_s", "")
 @pytest.mark.mutation(
@@ -192,7 +195,7 @@ def test_counters_are_a_commands_own_where_nothing_else_can_have_moved_them(site
     assert not counts_alone(site, row)
 
 
-@pytest.mark.mutation(ENDING, "if not self._hands.counts_alone(row, baseline):", "if False:")
+@pytest.mark.mutation(ENDING, "if not self._hands.counts_alone(row, baseline, sample):", "if False:")
 @pytest.mark.parametrize("sole_client", [False, True])
 def test_what_the_default_mode_moves_is_not_booked_as_certain(site: Site, sole_client: bool) -> None:
     """A frame that was lost, 500 Wh of self-consumption, and a cancel: it may have delivered nothing."""

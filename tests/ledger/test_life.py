@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import ledger.books
+import ledger.receipts
 from ledger.machine import TABLE, Event, Fact, State, Transition, transition
 from ledger.ports import Claimed
 from tests.ledger.ledgerkit import command
@@ -90,7 +91,7 @@ def test_the_books_take_it(tmp_path: Path, taken: set[Taken], rule: Taken) -> No
     store.submit(command(), site.clock)
     claim = store.claim("p1", command().digest, store.begin_incarnation(site.clock), site.clock)
     assert isinstance(claim, Claimed)
-    receipt = ledger.books._possibly(site.row("p1"), site.clock)
+    receipt = ledger.receipts.possibly(site.row("p1"), site.clock)
     for step in _LEADS_TO.get(state, ()):
         if step is Event.GUARDS_OK:
             store.intent(claim.fence, site.unit.read(), "plan", site.clock)

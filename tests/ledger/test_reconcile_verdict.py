@@ -139,7 +139,7 @@ def test_a_token_that_was_there_before_is_no_proof() -> None:
 @pytest.mark.mutation(FILE, "    if not flight_over:\n", "    if False:\n")
 @pytest.mark.mutation(
     FILE,
-    "    if _moves_by_itself(baseline, capabilities) or",
+    "    if moves_by_itself(baseline, capabilities) or",
     "    if False and _moves_by_itself(baseline, capabilities) or False and",
 )
 @pytest.mark.mutation(

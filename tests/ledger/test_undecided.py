@@ -109,7 +109,7 @@ class Absent(Failing):
 )
 def test_a_moment_without_books_ends_no_watch(site: Site) -> None:
     """A minute later they are back: the discharge was not left alone, and stops before the reserve."""
-    site.later(1_500, lambda unit: setattr(unit, "soc_pct", 30.1))
+    site.later(1_500, lambda unit: setattr(unit, "soc_pct", 30.05))
     worker = site.worker(store=Absent(site, 840, 960))
     assert worker.dispatch(command()) == Result("applied", State.CLOSED)
     assert site.unit.power_w == 0
@@ -130,7 +130,7 @@ def test_a_moment_without_books_ends_no_watch(site: Site) -> None:
 )
 def test_books_that_fail_near_the_reserve_hold_no_stop(site: Site) -> None:
     """They are away when the reserve is near: it is stopped without them, and said."""
-    site.later(1_500, lambda unit: setattr(unit, "soc_pct", 30.1))
+    site.later(1_500, lambda unit: setattr(unit, "soc_pct", 30.05))
     worker = site.worker(store=Absent(site, 1_450, 9_000))
     with pytest.raises(LedgerBusy):
         worker.dispatch(command())
