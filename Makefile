@@ -6,7 +6,10 @@
 #   make kills          every process of a bench rehearsal killed at every frame (half an hour; ARGS="--every 20")
 #   make model          every order of what may go wrong, tried on the table of states (half a minute; ARGS=--deep)
 #   make bench          durable commands per second against raw sqlite3 and DBOS; ratios, benchmarks/README.md
-#   make mutants        does each guard's test notice when the guard is gone? (about ten minutes; ARGS=tests/ledger)
+#   make clients        real client programs against the simulator, each in an environment of its own (docs/clients.md)
+#   make mutants        does each guard's test notice when the guard is gone? then the registry, against whole suites
+#                       (an hour; ARGS=tests/ledger for the guards of some tests only)
+#   make registry       the production mutants, one rule of the command path dropped at a time, against their tests
 #   make format         format and apply the linter's safe fixes
 #   make wheel          build the wheel into dist/
 #   make clean          remove what these commands made, run folders excepted
@@ -22,7 +25,7 @@ BIN := .venv/bin
 
 # Every step shares one .venv, also under `make -j`.
 .NOTPARALLEL:
-.PHONY: run test check slow kills model mutants format wheel clean setup-run setup-test setup-bench
+.PHONY: run test check slow kills model clients mutants registry format wheel clean setup-run setup-test setup-bench
 
 run: setup-run
 	$(BIN)/hil run $(ARGS)
@@ -46,6 +49,10 @@ slow: setup-test
 kills: setup-test
 	$(BIN)/python tests/hil/killkit.py $(ARGS)
 
+# What is not to be had here (no network, no newer Python) is skipped with the reason; HIL_CLIENTS=require fails it.
+clients: setup-test
+	$(BIN)/python -m pytest -q -rs -n $(JOBS) -m clients tests/clients $(ARGS)
+
 model: setup-run
 	$(BIN)/python -m hil.modelcheck $(ARGS)
 
@@ -54,6 +61,10 @@ bench: setup-bench
 
 mutants: setup-test
 	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)
+	$(if $(ARGS),,$(BIN)/python tests/production_mutants.py --others --jobs $(JOBS))
+
+registry: setup-test
+	$(BIN)/python tests/production_mutants.py --jobs $(JOBS) $(ARGS)
 
 format: setup-test
 	$(BIN)/ruff format .
@@ -63,7 +74,7 @@ wheel: setup-test
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-clients build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	rm -f .coverage .coverage.*
 	find ledger adapters simulator hil tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

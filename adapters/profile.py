@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from adapters.profile_codec import TYPE_WORDS, RegisterType, WordOrder
+from adapters.profile_codec import WordOrder
+from adapters.profile_face import Face
+from adapters.profile_register import Part, Register
 from ledger.errors import HilError, shorten
 from ledger.model import Reference
 
@@ -36,72 +38,7 @@ class ProfileError(HilError):
     exit_code = 2
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
-
-
-class Register(_Part):
-    """One value of the unit's map."""
-
-    address: int = Field(ge=0, le=0xFFFF)
-    """0-based address on the wire. Documents that count from 1, or from 40001, are one or more off."""
-    type: RegisterType = "u16"
-    """How the value is coded: `u16 i16 u32 i32 u64 i64 f32 string`."""
-    count: int | None = Field(default=None, ge=1, le=64)
-    """Length in registers; for a `string` only, which needs it."""
-    word_order: WordOrder | None = None
-    """`big` or `little` (low word first), where this register differs from the profile's `word_order`."""
-    scale: float = Field(default=1.0, gt=0)
-    """Watts, seconds, percent or watt-hours per count. A timer in minutes has 60."""
-    scale_register: str | None = None
-    """A register that holds the power of ten of this one's counts (SunSpec's SF); together with `scale`."""
-    offset: int = 0
-    """The count that stands for zero, such as 32000."""
-    positive: Literal["discharge", "charge"] = "discharge"
-    """What a positive count means. The kit's sign is discharge; with `charge` it is turned over."""
-    invalid: tuple[int, ...] = ()
-    """Raw values, as unsigned numbers, that mean "not known". They are read as nothing, never as zero."""
-    write: tuple[Literal[6, 16], ...] = ()
-    """Function codes by which this register may be written. Without any it is read only: these are the allow-list."""
-    persistence: Literal["ram", "flash", "unknown"] = "unknown"
-    """Where a written value is kept. What is in `flash` is not written again while it stands there unchanged."""
-    min: float | None = None
-    """Lowest value that may be written, in the value's unit and the kit's sign."""
-    max: float | None = None
-    """Highest value that may be written."""
-    min_from: str | None = None
-    """A register whose present value is the lowest that may be written: a limit that moves."""
-    max_from: str | None = None
-    """A register whose present value is the highest that may be written."""
-
-    @property
-    def words(self) -> int:
-        """Length in registers."""
-        return TYPE_WORDS.get(self.type) or self.count or 1
-
-    @property
-    def end(self) -> int:
-        """The address just behind it."""
-        return self.address + self.words
-
-    @model_validator(mode="after")
-    def _counted(self) -> Register:
-        if (self.type == "string") != (self.count is not None):
-            raise ValueError("count belongs to a string, and a string needs it; correct type or count")
-        if self.end > 0x10000:
-            raise ValueError(
-                f"address = {self.address} with {self.words} registers ends behind 65535; correct it"
-            )
-        return self
-
-
-class Write(_Part):
+class Write(Part):
     """What one register of a frame is set to: a `value`, or what `from` names."""
 
     name: str = Field(alias="register")
@@ -133,7 +70,7 @@ class Write(_Part):
         return self
 
 
-class Frame(_Part):
+class Frame(Part):
     """One write frame."""
 
     role: Literal["inert", "timer", "trigger"] | None = None
@@ -155,7 +92,7 @@ class Unlock(Frame):
     """… by holding this raw value; then the frame is left out."""
 
 
-class Requirement(_Part):
+class Requirement(Part):
     """What has to stand in a register before the unit carries out a command."""
 
     name: str = Field(alias="register")
@@ -166,7 +103,7 @@ class Requirement(_Part):
     """What a person does about any other value; it ends the message."""
 
 
-class Flag(_Part):
+class Flag(Part):
     """Yes or no, from a register."""
 
     name: str = Field(alias="register")
@@ -183,7 +120,7 @@ class Flag(_Part):
         return self
 
 
-class Who(_Part):
+class Who(Part):
     """Registers that say which unit it is."""
 
     serial: str
@@ -196,19 +133,21 @@ class Who(_Part):
     """Its firmware."""
 
 
-class State(_Part):
+class State(Part):
     """Registers that say what it does; a number instead of a name is a constant that the unit does not tell."""
 
     power: str
     """Measured power at `reference`, W."""
+    charging: str | None = None
+    """Measured charging power, W, where that is a register of its own; then `power` is the discharging one."""
     enabled: Flag
     """Whether a set-point is in force."""
     soc: str
     """State of charge, %."""
-    reserve: str | float
-    """What is kept back, %."""
-    capacity: str | float
-    """Usable capacity, Wh."""
+    reserve: str | float | None = None
+    """What is kept back, %. Without it, nothing is discharged."""
+    capacity: str | float | None = None
+    """Usable capacity, Wh. Without it, nothing is discharged."""
     setpoint: str | None = None
     """The set-point in force, W."""
     remaining: str | None = None
@@ -228,7 +167,7 @@ class State(_Part):
     """Whether it takes remote commands."""
 
 
-class Power(_Part):
+class Power(Part):
     """How much it can do."""
 
     min_w: str | float
@@ -239,7 +178,7 @@ class Power(_Part):
     """Its resolution."""
 
 
-class Timer(_Part):
+class Timer(Part):
     """How the unit ends a command by itself."""
 
     kind: Literal["duration", "watchdog", "none"]
@@ -261,7 +200,7 @@ class Timer(_Part):
     """What comes after: `configured` by `target`; `nothing` if the timer runs out without any effect."""
 
 
-class Evidence(_Part):
+class Evidence(Part):
     """How far what it says can be trusted."""
 
     readback: Literal["live", "mirror", "none"] = "mirror"
@@ -275,11 +214,11 @@ class Evidence(_Part):
     """Lowest AC to DC efficiency to reckon with."""
 
 
-class Limits(_Part):
+class Limits(Part):
     """What the connection allows."""
 
-    functions: tuple[Literal[3, 6, 16], ...] = (3, 6, 16)
-    """Function codes that the unit knows. Registers are read by 3."""
+    functions: tuple[Literal[3, 4, 6, 16], ...] = (3, 6, 16)
+    """Function codes that the unit knows. Registers are read by 3, those of the input table by 4."""
     clients: int = Field(default=1, ge=1, le=64)
     """Connections that it serves at once; with 1, nothing else may be connected."""
     spacing_s: float = Field(default=0.0, ge=0, le=10)
@@ -296,7 +235,7 @@ class Limits(_Part):
     """From the answer to the new power: dead time, ramp, settling."""
 
 
-class RegisterProfile(_Part):
+class RegisterProfile(Part):
     """One kind of unit."""
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")
@@ -322,10 +261,15 @@ class RegisterProfile(_Part):
     """How much it can do."""
     timer: Timer
     """How it ends a command by itself."""
+    no_reversion: bool = False
+    """Nothing ends a command but another command. It goes with `timer.kind = "none"`, so that nobody overlooks it."""
     plan: tuple[Frame, ...] = Field(min_length=1, max_length=STEPS_MAX)
     """The frames of a command, in order."""
     stop: tuple[Frame, ...] = Field(min_length=1, max_length=STEPS_MAX)
     """The frames that end whatever is in force, and park power, trigger and timer."""
+    keepalive: Frame | None = None
+    """What a keep-alive writes, where the timer cannot be written alone: the timer `from = "duration"`, what the
+    command had set `from = "read"`. It would start anew what ended since it was read, for no longer than is left."""
     unlock: tuple[Unlock, ...] = Field(default=(), max_length=STEPS_MAX)
     """Frames before the others, where the unit has to be unlocked."""
     requires: tuple[Requirement, ...] = ()
@@ -336,18 +280,44 @@ class RegisterProfile(_Part):
     """What the connection allows."""
     options: dict[str, Any] = Field(default_factory=dict)
     """For an adapter of your own; the generic one looks at nothing here."""
+    face: Face | None = None
+    """How the simulator shows this unit's face; nothing that is sent depends on it."""
+    device: str = ""
+    """Which units it is for."""
+    verified: bool = False
+    """Whether a unit was seen to do what stands here. Without that, all of it is hearsay."""
+    tier: Literal[1, 2, 3] | None = None
+    """1 a unit that ends commands by itself and is well described; 2 with disputed points; 3 of limited use."""
+    solidity: str = ""
+    """On whose word it rests, in short."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """The documents and public projects that registers name in `source`."""
+    disagreements: tuple[str, ...] = ()
+    """On what they do not agree."""
+    hazards: tuple[str, ...] = ()
+    """What a unit of this kind cannot keep of the rules of the command path, and what to do about it."""
 
     @property
     def control(self) -> tuple[str, ...]:
         """The registers that make up ``Sample.block``: what may be written, and what planning depends on."""
         wanted = {name for name, register in self.registers.items() if register.write}
         for register in [self.registers[name] for name in wanted]:
-            wanted |= {n for n in (register.scale_register, register.min_from, register.max_from) if n}
-        for name in list(wanted):
-            wanted |= {n for n in (self.registers[name].scale_register,) if n}
+            wanted |= {n for n in (register.min_from, register.max_from) if n}
+        wanted = set(self.with_scales(wanted))
         wanted |= {requirement.name for requirement in self.requires}
         wanted |= {unlock.unless for unlock in self.unlock}
         return tuple(sorted(wanted, key=lambda name: self.registers[name].address))
+
+    def with_scales(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Registers, and those without which their counts mean nothing."""
+        found: dict[str, None] = {}
+        left = list(names)
+        while left:
+            name = left.pop()
+            if name not in found:
+                found[name] = None
+                left += self.registers[name].scaled_by
+        return tuple(found)
 
     @model_validator(mode="after")
     def _rules(self) -> RegisterProfile:
@@ -362,6 +332,8 @@ def frames(profile: RegisterProfile) -> Iterator[tuple[str, Frame]]:
     for section in ("unlock", "plan", "stop"):
         for number, frame in enumerate(getattr(profile, section)):
             yield f"{section}.{number}", frame
+    if profile.keepalive is not None:
+        yield "keepalive", profile.keepalive
 
 
 def shipped_profiles() -> tuple[str, ...]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Final
 
 from adapters import profile_codec as codec
 from adapters.link import Link
-from adapters.profile import Frame, RegisterProfile, Write
+from adapters.profile import Frame, ProfileError, RegisterProfile, Write
 from adapters.profile_rules import POWER
-from adapters.profile_values import Image, ProfileValues, control_points
+from adapters.profile_values import Image, ProfileValues, control_points, unreadable
 from ledger.control import ControlPoints
 from ledger.errors import CommandRefused, UnitFault, UnitSilent, WrongUnit
 from ledger.model import (
@@ -42,7 +43,12 @@ class ProfileActuator(ProfileValues):
     """An :class:`~ledger.ports.Actuator` by profile."""
 
     def __init__(self, link: Link, clock: Clock, profile: RegisterProfile) -> None:
+        """Raises :class:`~adapters.profile.ProfileError` for a profile that needs an adapter of its own."""
         super().__init__(profile)
+        if (gap := unreadable(profile)) is not None:
+            raise ProfileError(
+                f"profile {profile.id}: {gap}; nothing was sent: use an adapter written for this unit"
+            )
         self._link = link
         self._clock = clock
         self._identity: Identity | None = None
@@ -94,7 +100,7 @@ class ProfileActuator(ProfileValues):
         names = (who.manufacturer, who.model, who.version, who.serial)
         ratings = [n for n in (self.profile.power.min_w, self.profile.power.max_w) if isinstance(n, str)]
         writable = self._places.values()
-        scaling = [scale for n in writable if (scale := self._register(n).scale_register)]
+        scaling = [scale for n in writable for scale in self._register(n).scaled_by]
         image = self._fetch([*[n for n in names if n], *ratings, *scaling])
         found = Identity(*("" if name is None else self._text(name, image) for name in names))
         if not found.serial:
@@ -130,7 +136,7 @@ class ProfileActuator(ProfileValues):
         state = self.profile.state
         started_s, wall_s = self._clock.mono_s(), self._clock.wall_s()
         flags = [state.enabled.name, *([state.remote.name] if state.remote else [])]
-        values = [getattr(state, key) for key in _READINGS + _COUNTS]
+        values = [getattr(state, key) for key in (*_READINGS, *_COUNTS, "charging")]
         image = self._fetch([*flags, *self.profile.control, *[v for v in values if isinstance(v, str)]])
 
         def reading(key: str, unit: str) -> Reading:
@@ -142,7 +148,9 @@ class ProfileActuator(ProfileValues):
             value = None if name is None else self._value(name, image)
             return None if value is None else int(value)
 
-        setpoint_w = reading("setpoint", "W")
+        setpoint_w, power_w = reading("setpoint", "W"), reading("power", "W")
+        if state.charging is not None:
+            power_w = _net(power_w, self._value(state.charging, image))
         if setpoint_w.value is not None and self._charging(image):
             setpoint_w = replace(setpoint_w, value=-setpoint_w.value)
         block: tuple[int, ...] = ()
@@ -159,7 +167,7 @@ class ProfileActuator(ProfileValues):
             enabled=self._flag(state.enabled, image),
             setpoint_w=setpoint_w,
             remaining_s=reading("remaining", "s"),
-            power_w=reading("power", "W"),
+            power_w=power_w,
             soc_pct=reading("soc", "%"),
             reserve_pct=reading("reserve", "%"),
             capacity_wh=reading("capacity", "Wh"),
@@ -170,13 +178,16 @@ class ProfileActuator(ProfileValues):
         )
 
     def _charging(self, image: Image) -> bool:
-        """Whether the register of the direction, if there is one, says charge."""
-        directions = [i for f in self.profile.plan for i in f.set if i.source == "direction"]
+        """Whether the register of the direction, if the power has none itself, says charge."""
+        items = [item for frame in self.profile.plan for item in frame.set]
+        if not any(item.source == "magnitude" for item in items):
+            return False
+        directions = [item for item in items if item.source == "direction"]
         return any(self._raw(item.name, self._words(item.name, image)) == item.charge for item in directions)
 
     def _fetch(self, names: Sequence[str]) -> Image:
         """The registers of ``names``, and those that scale them, in as few reads as fit."""
-        wanted = {*names, *filter(None, (self._register(name).scale_register for name in names))}
+        wanted = self.profile.with_scales(names)
         windows: list[tuple[int, int]] = []
         limits = self.profile.link
         for begin, end in sorted((self._register(n).address, self._register(n).end) for n in wanted):
@@ -292,14 +303,19 @@ class ProfileActuator(ProfileValues):
             return self._words(item.name, image)
         match item.source:
             case "power":
-                return self._encoded(item.name, command.power_w, image, command)
+                return self._encoded(item.name, self._stepped_w(command.power_w), image, command)
             case "magnitude":
-                return self._encoded(item.name, abs(command.power_w), image, command)
+                return self._encoded(item.name, abs(self._stepped_w(command.power_w)), image, command)
             case "duration":
                 return self._encoded(item.name, self._time_s(command, sample), image, command)
         raw = item.charge if command.power_w < 0 else item.discharge
         assert raw is not None
         return codec.words(raw, self._register(item.name).words, self._order(item.name))
+
+    def _stepped_w(self, power_w: float) -> float:
+        """Cut to the unit's steps, for registers that would hold more digits than it tells apart."""
+        step_w = Decimal(repr(self.profile.power.step_w))
+        return float(int(Decimal(repr(float(power_w))) / step_w) * step_w)
 
     def _encoded(self, name: str, value: float, image: Image, command: Pulse | Setpoint) -> tuple[int, ...]:
         register, scale = self._register(name), self._scale(name, image)
@@ -333,9 +349,16 @@ class ProfileActuator(ProfileValues):
         rearming = self.profile.timer.rearmed_by
         if not isinstance(command, Setpoint) or sample.enabled is not True:
             return None
-        if not rearming or not self._capabilities.reversion:
+        if not self._capabilities.reversion:
             return None
-        image, name = self._control(sample), rearming[0]
+        image, frame = self._control(sample), self.profile.keepalive
+        if frame is not None:
+            if self._time_s(command, sample) < self.profile.timer.min_s:
+                return None
+            return self._step(Role.TIMER, frame, image, command, sample)
+        if not rearming:
+            return None
+        name = rearming[0]
         if name == self.profile.timer.name:
             if self._time_s(command, sample) < self.profile.timer.min_s:
                 return None
@@ -439,6 +462,13 @@ _READINGS: Final = (
     *("power", "soc", "reserve", "capacity", "setpoint", "remaining", "discharged", "charged", "temp"),
 )
 _COUNTS: Final = ("heartbeat", "boot")
+
+
+def _net(discharging_w: Reading, charging_w: float | None) -> Reading:
+    """One power, with a sign, of two that have none; not known if either is not."""
+    if discharging_w.value is None or charging_w is None:
+        return replace(discharging_w, value=None)
+    return replace(discharging_w, value=discharging_w.value - charging_w)
 
 
 def _places(profile: RegisterProfile) -> dict[int, str]:

@@ -1,4 +1,8 @@
-"""The keys of a profile as they stand in ``docs/adapters.md``: ``python -m adapters.profile_docs docs/adapters.md``."""
+"""The keys of a profile, and what the vendors' profiles say, as they stand in the documents.
+
+``python -m adapters.profile_docs docs/adapters.md`` brings the keys up to date, and
+``python -m adapters.profile_docs docs/profiles.md`` the profiles.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from adapters.profile import RegisterProfile
+from adapters.profile_table import profiles_table
 
-_BLOCK: Final = re.compile(r"(<!-- keys\b.*?-->\n).*?(<!-- /keys -->)", flags=re.DOTALL)
+_KEYS: Final = re.compile(r"(<!-- keys\b.*?-->\n).*?(<!-- /keys -->)", flags=re.DOTALL)
+_PROFILES: Final = re.compile(r"(<!-- profiles\b.*?-->\n).*?(<!-- /profiles -->)", flags=re.DOTALL)
 
 
 def keys_table() -> str:
@@ -23,8 +29,9 @@ def keys_table() -> str:
 
 
 def replaced(text: str) -> str:
-    """A document with the keys between its markers brought up to date."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{keys_table()}{found[2]}", text)
+    """A document with what stands between its markers brought up to date."""
+    text = _KEYS.sub(lambda found: f"{found[1]}{keys_table()}{found[2]}", text)
+    return _PROFILES.sub(lambda found: f"{found[1]}{profiles_table()}{found[2]}", text)
 
 
 def _tables(model: type[BaseModel], path: str, seen: set[type[BaseModel]]) -> Iterator[str]:

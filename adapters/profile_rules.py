@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from adapters import profile_face_rules
+
 if TYPE_CHECKING:
     from adapters.profile import Frame, RegisterProfile
 
@@ -19,7 +21,8 @@ POWER = frozenset({"power", "magnitude"})
 
 def check(profile: RegisterProfile) -> None:
     """Raises ``ValueError`` for the first rule that a profile breaks."""
-    for rule in (_names, _numbers, _frames, _order, _timer, _shape, _stop):
+    rules = (_names, _numbers, _frames, _order, _keepalive, _timer, _shape, _stop)
+    for rule in (*rules, *profile_face_rules.RULES):
         for problem in rule(profile):
             raise ValueError(problem)
 
@@ -36,7 +39,7 @@ def _mentioned(profile: RegisterProfile) -> Iterator[tuple[str, str]]:
     from adapters.profile import frames
 
     for name, register in profile.registers.items():
-        for key in ("scale_register", "min_from", "max_from"):
+        for key in ("scale_register", "percent_of", "min_from", "max_from", "mirrors"):
             yield from _named(f"registers.{name}.{key}", getattr(register, key))
     for section in ("identity", "state", "power"):
         part = getattr(profile, section)
@@ -54,6 +57,8 @@ def _mentioned(profile: RegisterProfile) -> Iterator[tuple[str, str]]:
     for place, frame in frames(profile):
         for number, item in enumerate(frame.set):
             yield f"{place}.set.{number}.register", item.name
+    if profile.face is not None:
+        yield from profile_face_rules.mentioned(profile.face)
 
 
 def _named(key: str, value: object) -> Iterator[tuple[str, str]]:
@@ -65,7 +70,7 @@ def _numbers(profile: RegisterProfile) -> Iterator[str]:
     """A text says who the unit is, and nothing else; what is read for planning is a number."""
     texts = {name for name, register in profile.registers.items() if register.type == "string"}
     for key, name in _mentioned(profile):
-        if name in texts and not key.startswith("identity."):
+        if name in texts and not key.startswith("identity.") and not key.endswith(".mirrors"):
             yield f"{key} = {name!r}: is a string, and a number is needed; name another register"
     for name in texts:
         if profile.registers[name].write:
@@ -100,7 +105,7 @@ def _frame(profile: RegisterProfile, place: str, frame: Frame) -> Iterator[str]:
             )
         if item.source == "saved" and not place.startswith("stop"):
             yield f"{key}: only a stop restores what was saved; use another source"
-        if item.source in POWER | {"duration", "direction"} and place.startswith(("stop", "unlock")):
+        if item.source in POWER | {"duration", "direction"} and not place.startswith(("plan", "keepalive")):
             yield f"{key}: only plan writes a command's power and time; give a value"
     for before, after in pairwise(registers):
         if before.end != after.address:
@@ -127,8 +132,10 @@ def _order(profile: RegisterProfile) -> Iterator[str]:
     sources = [item.source for frame in profile.plan for item in frame.set]
     if not POWER & set(sources):
         yield 'plan: no frame sets the power; add one with from = "power", or "magnitude" and "direction"'
-    if ("magnitude" in sources) != ("direction" in sources):
-        yield 'plan: from = "magnitude" and from = "direction" go together; add the other'
+    if "magnitude" in sources and "direction" not in sources:
+        yield 'plan: from = "magnitude" needs from = "direction" beside it, or a charge would discharge; add it'
+    if "direction" in sources and not POWER & set(sources):
+        yield 'plan: from = "direction" says which way only; add from = "magnitude" or "power"'
     enabled = profile.state.enabled
     trigger = {item.name for item in profile.plan[-1].set}
     powers = {i.name for frame in profile.plan for i in frame.set if i.source in POWER}
@@ -151,9 +158,26 @@ def _order(profile: RegisterProfile) -> Iterator[str]:
             )
 
 
+def _keepalive(profile: RegisterProfile) -> Iterator[str]:
+    """It writes the time that is left, and everything else as it stands."""
+    if profile.keepalive is None:
+        return
+    timer = profile.timer.name
+    for number, item in enumerate(profile.keepalive.set):
+        if item.source != ("duration" if item.name == timer else "read"):
+            yield (
+                f"keepalive.set.{number}.register = {item.name!r}: a keep-alive changes the timer only: the timer is"
+                ' from = "duration", anything else from = "read"; correct it'
+            )
+    if timer is None or timer not in {item.name for item in profile.keepalive.set}:
+        yield "keepalive: does not write timer.register; add it, or leave keepalive out"
+
+
 def _timer(profile: RegisterProfile) -> Iterator[str]:
     """The timer's keys fit each other."""
     timer = profile.timer
+    if profile.no_reversion and timer.kind != "none" and timer.revert_to != "nothing":
+        yield "no_reversion = true: the timer ends a command, by timer.kind and revert_to; correct one of them"
     if timer.kind == "none" and (timer.name or timer.target or timer.rearmed_by):
         yield 'timer.kind = "none": has no register, target or rearmed_by; remove them, or correct kind'
     if timer.kind == "duration" and timer.name is None:

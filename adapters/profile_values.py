@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Final
 
 from adapters import profile_codec as codec
-from adapters.profile import Flag, Frame, Register, RegisterProfile, Write
+from adapters.profile import Flag, Frame, RegisterProfile, Write
+from adapters.profile_register import Register
 from adapters.profile_rules import POWER
 from ledger.control import ControlPoints, Means, Writable
 from ledger.model import Sample
@@ -63,6 +64,11 @@ class ProfileValues:
     def _scale(self, name: str, image: Image) -> Decimal | None:
         register = self._register(name)
         scale = Decimal(repr(register.scale))
+        if register.percent_of is not None:
+            whole = self._value(register.percent_of, image)
+            if whole is None:
+                return None
+            scale *= Decimal(repr(whole)) / 100
         if register.scale_register is None:
             return scale
         holder = self._register(register.scale_register)
@@ -81,6 +87,25 @@ class ProfileValues:
     def _control(self, sample: Sample) -> Image:
         """The registers of ``Sample.block`` by address."""
         return dict(zip(_block(self.profile), sample.block, strict=True))
+
+
+def unreadable(profile: RegisterProfile) -> str | None:
+    """Why a generic adapter, which reads holding registers only, cannot know what this unit does; None if it can."""
+    state, power = profile.state, profile.power
+    named = [getattr(state, key) for key in type(state).model_fields]
+    names = {
+        *profile.control,
+        *(name for name in (*named, power.min_w, power.max_w) if isinstance(name, str)),
+    }
+    names |= {flag.name for flag in (state.enabled, state.remote) if flag is not None}
+    names |= {name for name in profile.identity.model_dump().values() if name is not None}
+    for name in sorted(names):
+        register = profile.registers[name]
+        if register.table == "input":
+            return f"{name} is an input register, and the generic adapter reads holding registers only"
+        if not register.readable:
+            return f"{name} can only be written, and the generic adapter plans by what it reads"
+    return None
 
 
 def _block(profile: RegisterProfile) -> tuple[int, ...]:

@@ -68,6 +68,26 @@ def left_alone(
     return f"unit {serial} has no timer that acts (so its profile says): {stay}"
 
 
+def hearsay(config: Config, permission: Permission, record: ProbeRecord | None) -> str | None:
+    """Why a unit that is known from others' words only is not let be commanded; None if it is."""
+    profile = config.target.described
+    if (
+        profile is None
+        or profile.verified
+        or not profile.hazards
+        or permission.rehearse
+        or permission.attended
+    ):
+        return None
+    if record is not None:
+        return None
+    return (
+        f"profile {profile.id} is what public sources say, and was never seen on a unit (verified = false;"
+        f" {len(profile.hazards)} hazards, which hil check prints); nothing was written: run hil probe first, or stay"
+        " at the unit and add --attended"
+    )
+
+
 def in_parts(config: Config, record: ProbeRecord | None) -> str | None:
     """Why a command in one frame is none on this unit; None if it is, or if that is not known."""
     if record is None or record.block_atomic is not False or config.target.frames > 1:

@@ -20,6 +20,7 @@ from hil.admission import (
     NO_EVIDENCE,
     PERSISTENT_WRITES_MAX,
     STANDS_STILL,
+    hearsay,
     in_parts,
     left_alone,
     may_repeat,
@@ -235,9 +236,12 @@ class Campaign:
             raise Blocked(STANDS_STILL)
         record, why = self._probed
         serial, caps = found.serial, arrival.capabilities
-        if (
-            never := left_alone(self.permission, serial, caps, record, why) or in_parts(self.config, record)
-        ) is not None:
+        never = (
+            left_alone(self.permission, serial, caps, record, why)
+            or hearsay(self.config, self.permission, record)
+            or in_parts(self.config, record)
+        )
+        if never is not None:
             raise NotArmed(never)
         if worker == "volatile" and (repeats := may_repeat(record, why)) is not None:
             raise Blocked(repeats)

@@ -72,6 +72,8 @@ def check(config: Config, name: str, console: Console, clock: Clock) -> int:
         said.line("reach", "connected, and the unit answers")
         said.line("identity", _identity(config, identity))
         said.line("map", _map(actuator.capabilities))
+        for sentence in _hearsay(config):
+            said.line("hearsay", sentence)
         said.line("writes", _writes(actuator.control_points()))
         with told_apart(where):
             first, sample = _two_samples(actuator, clock)
@@ -87,6 +89,17 @@ def check(config: Config, name: str, console: Console, clock: Clock) -> int:
             said.line("safety", sentence)
     said.line("result", _result(said))
     return UNREACHABLE if said.problems or said.cut_short else OK
+
+
+def _hearsay(config: Config) -> list[str]:
+    """What of the unit is known from others' words only, and what to beware of."""
+    profile = config.target.described
+    if profile is None or profile.verified or not profile.sources:
+        return []
+    said = (
+        f"profile {profile.id} was never seen on a unit; it is what {len(profile.sources)} public sources say"
+    )
+    return [said, *profile.hazards]
 
 
 @dataclass

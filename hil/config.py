@@ -34,14 +34,15 @@ from hil.config_sections import (
     LinkSection,
     PulseSection,
     Section,
-    SimulatorSection,
     TargetSection,
     zoned,
 )
+from hil.config_simulator import FleetSection, SimulatorSection, SiteSection
 from hil.exits import BAD_INPUT
 from hil.explain import explain
 from ledger.errors import HilError, one_line
 from ledger.sqlite_open import SAFE
+from simulator.fleet import UNITS_PER_PORT_MAX
 
 __all__ = [
     "ArmingSection",
@@ -50,12 +51,14 @@ __all__ = [
     "ConfigError",
     "DeviceSection",
     "EnvelopeSection",
+    "FleetSection",
     "IdentitySection",
     "LedgerSection",
     "LinkSection",
     "ProbeSection",
     "PulseSection",
     "SimulatorSection",
+    "SiteSection",
     "TargetSection",
     "load",
     "shipped_names",
@@ -104,6 +107,8 @@ class Config(Section):
     pulse: PulseSection = PulseSection()
     ledger: LedgerSection = LedgerSection()
     simulator: SimulatorSection = SimulatorSection()
+    site: SiteSection | None = None
+    fleet: FleetSection | None = None
     identity: IdentitySection | None = None
     arming: ArmingSection = ArmingSection()
     envelope: EnvelopeSection | None = None
@@ -265,6 +270,41 @@ class Config(Section):
         )
         if problem is not None:
             raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
+    def _simulated(self) -> Config:
+        """What sections say of a simulator together."""
+        device, fleet = self.device, self.fleet
+        if device.system is not None and "round_trip_efficiency" in device.model_fields_set:
+            raise ValueError(
+                f"device.round_trip_efficiency = {device.round_trip_efficiency:g}: system ="
+                f" {device.system!r} has losses of its own; remove one of them"
+            )
+        if self.site is not None and self.simulator.face is not None:
+            raise ValueError(
+                "site: a vendor's face has no house around it yet; remove [site], or simulator.face"
+            )
+        if fleet is None:
+            return self
+        if self.target.kind != "simulator":
+            raise ValueError(
+                f'fleet: is of simulators; remove [fleet], or say target.kind = "simulator" instead of'
+                f' "{self.target.kind}"'
+            )
+        if self.simulator.journal is not None:
+            raise ValueError(
+                "simulator.journal: is one unit's, and this is a fleet; remove it, or give fleet.journals, a folder"
+            )
+        if self.link.transport == "rtu" and max(fleet.ports, -(-fleet.units // UNITS_PER_PORT_MAX)) > 1:
+            raise ValueError(
+                f"fleet.units = {fleet.units}: a serial line has {UNITS_PER_PORT_MAX} units at the most, and is one;"
+                " give fewer, and no ports"
+            )
+        for key in ("serial", "unit"):
+            section = "device" if key == "serial" else "link"
+            if key in getattr(self, section).model_fields_set:
+                raise ValueError(f"{section}.{key}: a fleet's units are numbered; remove it")
         return self
 
     def _bench_problem(self) -> str | None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from adapters import plugins
 from adapters.profile import RegisterProfile
 from ledger.model import DURATION_S_MAX, POWER_W_MAX
+from simulator.losses import system_names
 
 INT16_MAX: Final = 32_767
 WH_MAX: Final = 65_534
@@ -64,7 +65,7 @@ class TargetSection(Section):
             raise ValueError('has no meaning with kind = "fake"; remove it, or say kind = "simulator"')
         if info.data.get("commit") == "enable_last":
             raise ValueError("brings a profile that says how a set-point is written; remove commit")
-        return plugins.anchored(value, _folder(info))
+        return plugins.anchored(value, folder_of(info))
 
     @field_validator("profile")
     @classmethod
@@ -77,7 +78,7 @@ class TargetSection(Section):
                 raise ValueError('has no meaning with adapter = "sunspec"; say adapter = "profile"')
             return None
         if value is not None and value.endswith(".toml"):
-            value = str((_folder(info) / value).resolve())
+            value = str((folder_of(info) / value).resolve())
         plugins.profile_of(adapter, plugins.find_adapter(adapter), value)  # now, and not once for each row
         return value
 
@@ -108,7 +109,7 @@ class TargetSection(Section):
         return 2 if self.commit == "enable_last" else 1
 
 
-def _folder(info: ValidationInfo) -> Path:
+def folder_of(info: ValidationInfo) -> Path:
     """The config's folder, from where its relative paths are seen."""
     return Path((info.context or {}).get("folder", "."))
 
@@ -122,7 +123,16 @@ class DeviceSection(Section):
     stored_wh: float = Field(default=20_000.0, ge=0)
     reserve_wh: float = Field(default=7_500.0, ge=0)
     round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
+    system: str | None = Field(default=None, min_length=1)
+    """A measured set of losses, delays and standby in the place of ``round_trip_efficiency``, by name."""
     power_w_max: float = Field(default=5_000.0, gt=0)
+
+    @field_validator("system")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value is not None and value not in system_names():
+            raise ValueError(f"there is no such system; give one of {', '.join(system_names())}")
+        return value
 
     @field_validator("power_w_max")
     @classmethod
@@ -174,7 +184,7 @@ class LinkSection(Section):
     @field_validator("ca", "cert", "key")
     @classmethod
     def _from_the_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return None if value is None else str((_folder(info) / value).resolve())
+        return None if value is None else str((folder_of(info) / value).resolve())
 
     @field_validator("reply_s")
     @classmethod
@@ -238,40 +248,6 @@ class LedgerSection(Section):
 
     journal_mode: Literal["WAL", "TRUNCATE", "PERSIST", "DELETE", "MEMORY", "OFF"] = "WAL"
     synchronous: Literal["FULL", "EXTRA", "NORMAL", "OFF"] = "FULL"
-
-
-class SimulatorSection(Section):
-    """The simulator's own: ``timer`` and ``sessions_max`` wherever there is one, the rest for ``hil simulate``."""
-
-    journal: str | None = None
-    """A SQLite file that keeps counters, journal and reserve over restarts; without it all is forgotten."""
-    line: str | None = Field(default=None, min_length=1)
-    """``rtu``: the serial port to serve on; without it a pseudo-terminal is made, and its name printed."""
-    baudrate: int = Field(default=9_600, ge=300, le=4_000_000)
-    parity: Literal["none", "even", "odd"] = "none"
-    stopbits: Literal[1, 2] = 1
-    certificate: str | None = None
-    """``tls``: PEM files of the server's certificate and key, and of the CA that vouches for clients; without
-    them a CA and certificates for a server, an operator and a viewer are made, and their folder printed."""
-    key: str | None = None
-    ca: str | None = Field(default=None, validate_default=True)
-    client_certificate: Literal["required", "optional"] = "required"
-    """``tls``: whether a client without one is refused, or may read."""
-    timer: Literal["acts", "cosmetic"] = "acts"
-    """``cosmetic``: the reversion timer is accepted and counts down, and nothing ever comes of it."""
-    sessions_max: int = Field(default=0, ge=0, le=64)
-    """Connections that are served at once; others are closed without an answer. 0: no limit."""
-
-    @field_validator("ca")
-    @classmethod
-    def _all(cls, value: str | None, info: ValidationInfo) -> str | None:
-        given = {"certificate": info.data.get("certificate"), "key": info.data.get("key"), "ca": value}
-        missing = [name for name, path in given.items() if path is None]
-        if missing and len(missing) < len(given):
-            raise ValueError(
-                f"certificate, key and ca go together, and {', '.join(missing)} is missing; give all three, or none"
-            )
-        return value
 
 
 def zoned(value: datetime) -> datetime:

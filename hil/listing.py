@@ -1,4 +1,4 @@
-"""What ``hil list`` and ``hil show`` say of scenarios and trials, line by line, on a hundred columns."""
+"""What ``hil list`` and ``hil show`` say of scenarios, trials and personalities, line by line, on a hundred columns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hil.scenarios.model import Expected
 from hil.trials import SUITES as TRIAL_SUITES
 from hil.trials import loadable
 from hil.trials.model import Trial
+from simulator import personality, personality_docs
+from simulator.personality import Personality
 
 COLUMNS: Final = 100
 """Wide enough for a sentence beside a name, narrow enough for two windows side by side."""
@@ -19,7 +21,7 @@ _NAME: Final = 31
 
 
 def listed() -> Iterator[str]:
-    """Every suite with what is in it."""
+    """Every suite with what is in it; behind them the personalities that the simulator can have."""
     for name, scenarios in SUITES.items():
         yield f"suite {name}"
         for scenario in scenarios:
@@ -36,15 +38,20 @@ def listed() -> Iterator[str]:
             yield from _hanging(f"  {trial.name:{_NAME}} ", "the same" if again else _sentence(trial.story))
         for line in lost:
             yield from _hanging("  ", line)
+    yield "personalities of the simulator"
+    for known in personality.shipped():
+        yield from _hanging(f"  {known:{_NAME}} ", _sentence(personality.load(known).title))
 
 
 def shown(name: str) -> list[str] | None:
-    """One scenario or trial whole; None if there is none of that name."""
+    """One scenario, trial or personality whole; None if there is none of that name."""
     for scenario in suite("all"):
         if scenario.name == name:
             return list(_scenario(scenario))
     found, _ = loadable("all")
-    return next((list(_trial(trial)) for trial in found if trial.name == name), None)
+    if (trial := next((trial for trial in found if trial.name == name), None)) is not None:
+        return list(_trial(trial))
+    return list(_personality(personality.load(name))) if name in personality.shipped() else None
 
 
 def _scenario(scenario: Scenario) -> Iterator[str]:
@@ -90,6 +97,21 @@ def _trial(trial: Trial) -> Iterator[str]:
     if trial.figures:
         yield "figures that have to come out:"
         yield from (f"  {name} = {value}" for name, value in trial.figures.items())
+
+
+def _personality(known: Personality) -> Iterator[str]:
+    yield from _hanging(f"{known.name}: ", _sentence(known.title), indent=2)
+    yield from _hanging("does    ", known.about)
+    yield from _hanging("is      ", known.reproduces)
+    for source in known.sources:
+        yield from _hanging("source  ", source)
+    if known.limits:
+        yield from _hanging("but     ", known.limits)
+    if known.classes:
+        yield from _hanging("classes ", ", ".join(known.classes))
+    for line in personality_docs.shown(known):
+        yield from _hanging("sets    ", line)
+    yield from _hanging("use it  ", f'personality = "{known.name}" under [simulator] in a config')
 
 
 def _classes(head: str, meanings: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from hil.clock import ClockPage, RealClock
-from simulator import Battery, Device, SerialServer, ServerTls, SimulatorServer
-from simulator.device import TEMP_C
+from hil.unitmaker import make_unit, manners_of, timer_of
+from simulator import SerialServer, ServerTls, SimulatorServer
+from simulator.quirks import Quirky
+from simulator.unit import Manners, Unit
 
 READY_DESCRIPTOR: Final = 3
 """Where a rig expects two port numbers, once all is open: of plain Modbus/TCP, for whoever wants the truth, and
-of the wire under test. They are the same for plain Modbus/TCP without ``sessions_max``, and with ``truth`` false,
-where only the wire under test is served; a serial line's number is 0, and its name comes third."""
-
-TIMERS: Final[Mapping[str, bool]] = {"acts": True, "cosmetic": False}
-"""Values of ``timer``: whether the reversion timer does anything when it has run out."""
+of the wire under test. They are the same for plain Modbus/TCP of a unit with which nothing is wrong, and with ``truth``
+false, where only the wire under test is served; a serial line's number is 0, and its name comes third."""
 
 _CHUNK: Final = 4096
 
@@ -30,37 +29,32 @@ _CHUNK: Final = 4096
 def main(arguments: Sequence[str]) -> int:
     """Serve one unit until told to end. The argument is what :mod:`hil.rig` puts together.
 
-    Optional keys: ``timer`` and ``temp_c`` say how the unit is; ``port`` (0: any) and ``sessions_max`` (0: no limit)
-    are of the wire under test, if it has ports; ``truth`` false leaves out the plain port beside it.
+    Optional keys: what :mod:`hil.unitmaker` knows says how the unit is; ``port`` (0: any) and ``sessions_max`` (0: no
+    limit) are of the wire under test, if it has ports; ``truth`` false leaves out the plain port beside it.
     SIGTERM ends it in good order, journal stamped, and so does the end of file of the pipe whose read end is
     descriptor ``lifeline``, if given: when everybody who holds the write end is gone, whoever started it.
     """
     settings: dict[str, Any] = json.loads(arguments[0])
-    timer = settings.get("timer", "acts")
-    if timer not in TIMERS:
-        raise ValueError(f"timer = {timer!r}: nothing was started; give {' or '.join(TIMERS)}")
+    timer_of(settings)
     virtual = settings["clock"] is not None
     clock = ClockPage(Path(settings["clock"])) if virtual else RealClock()
-    device = Device(
+    unit = make_unit(
         clock,  # type: ignore[arg-type]  # a device only asks what time it is
-        Battery(**settings["battery"]),
-        serial=settings["serial"],
-        journal_path=Path(settings["journal"]),
+        settings,
+        Path(settings["journal"]),
         powered_off_at_s=settings.get("powered_off_at_s"),
-        timer_acts=TIMERS[timer],
-        temp_c=settings.get("temp_c", TEMP_C),
     )
-    with closing(device):
-        asyncio.run(_serve(device, settings, real_time=not virtual))
+    with closing(unit):
+        asyncio.run(_serve(unit, settings, real_time=not virtual))
     return 0
 
 
-async def _serve(device: Device, settings: dict[str, Any], *, real_time: bool) -> None:
+async def _serve(unit: Unit, settings: dict[str, Any], *, real_time: bool) -> None:
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
     if "lifeline" in settings:
         _hold(settings["lifeline"], end)
-    wire = _wire({settings["unit"]: device}, settings, real_time=real_time)
+    wire = _wire({settings["unit"]: unit}, settings, real_time=real_time)
     plain: SimulatorServer | None = None
     try:
         port = tested = 0
@@ -69,8 +63,9 @@ async def _serve(device: Device, settings: dict[str, Any], *, real_time: bool) -
             line = f" {await wire.start()}"
         else:
             port = tested = await wire.start()
-        if settings.get("truth", True) and not _tells_the_truth(settings):
-            plain = SimulatorServer({settings["unit"]: device})
+        beneath = unit.unit if isinstance(unit, Quirky) else unit
+        if settings.get("truth", True) and (beneath is not unit or not _tells_the_truth(settings)):
+            plain = SimulatorServer({settings["unit"]: beneath}, real_time=real_time)
             port = await plain.start()
         _ready(f"{port} {tested}{line}", held="lifeline" in settings)
         await end.wait()
@@ -81,12 +76,18 @@ async def _serve(device: Device, settings: dict[str, Any], *, real_time: bool) -
 
 
 def _wire(
-    units: Mapping[int, Device], settings: dict[str, Any], *, real_time: bool
+    units: Mapping[int, Unit], settings: dict[str, Any], *, real_time: bool
 ) -> SimulatorServer | SerialServer:
     """The wire under test. A serial line has neither a port nor sessions."""
-    transport = settings.get("transport", "tcp")
+    transport, manners = settings.get("transport", "tcp"), manners_of(settings)
     if transport == "rtu":
-        return SerialServer(units, settings["line"], baudrate=settings["baudrate"], real_time=real_time)
+        return SerialServer(
+            units,
+            settings["line"],
+            baudrate=settings["baudrate"],
+            real_time=real_time,
+            service_delay_s=manners.service_delay_s,
+        )
     tls = None
     if transport == "tls":
         tls = ServerTls(Path(settings["certificate"]), Path(settings["key"]), Path(settings["ca"]))
@@ -96,13 +97,13 @@ def _wire(
         real_time=real_time,
         framing="rtu" if transport == "rtu-tcp" else "tcp",
         tls=tls,
-        sessions_max=settings.get("sessions_max", 0),
+        manners=manners,
     )
 
 
 def _tells_the_truth(settings: dict[str, Any]) -> bool:
-    """Whether the wire under test is also the plain one that anybody may ask."""
-    return settings.get("transport", "tcp") == "tcp" and not settings.get("sessions_max", 0)
+    """Whether the wire under test can also be the plain one that anybody may ask."""
+    return settings.get("transport", "tcp") == "tcp" and manners_of(settings) == Manners()
 
 
 def _ready(line: str, *, held: bool) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from hil.certificates import Authority
 from hil.config import Config, DeviceSection
+from hil.config_simulator import day_of
 from hil.launcher import Launcher, LauncherGone, Process
 from hil.lines import LOOPBACK
 from hil.realtime import RunTime
@@ -40,6 +41,27 @@ def battery_of(device: DeviceSection) -> Battery:
         charge_w_max=device.power_w_max,
         discharge_w_max=device.power_w_max,
     )
+
+
+def unit_settings(config: Config) -> dict[str, object]:
+    """What a config says of the unit itself, for :func:`hil.unitmaker.make_unit`; JSON. Left out: what nothing is said
+    of, where a personality may speak."""
+    simulator, site = config.simulator, config.site
+    settings: dict[str, object] = {
+        "battery": asdict(battery_of(config.device)),
+        "serial": config.serial,
+        "timer": simulator.timer,
+        "sessions_max": simulator.sessions_max,
+    }
+    for key in ("personality", "face", "base", "models", "scale"):
+        if key in simulator.model_fields_set and (value := getattr(simulator, key)) is not None:
+            settings[key] = value
+    if config.device.system is not None:
+        settings["system"] = config.device.system
+    if site is not None:
+        settings["site"] = {"load": day_of(site.load).steps, "pv": day_of(site.pv).steps}
+        settings["default_mode"] = site.default_mode
+    return settings
 
 
 async def start_simulator(
@@ -107,13 +129,10 @@ class StandIn:
         self._reached, self.lifeline = os.pipe()
         settings: dict[str, object] = {
             "clock": str(self._clock_folder),
-            "battery": asdict(battery_of(config.device)),
-            "serial": config.serial,
+            **unit_settings(config),
             "journal": str(self._folder / "device.sqlite"),
             "unit": config.link.unit,
             "transport": transport,
-            "timer": config.simulator.timer,
-            "sessions_max": config.simulator.sessions_max,
             "truth": False,
             "lifeline": LIFELINE,
         }

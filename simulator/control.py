@@ -5,12 +5,19 @@ Values only; what they lead to is in :mod:`simulator.inverter`. Sign: positive =
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from adapters.registers import JOURNAL_MODEL
 from simulator.battery import Battery
+from simulator.evolve import replace
+from simulator.settings import Key
+
+RING_LENGTH: Final = 8
+"""Journal entries shown in registers: the whole block still fits in two reads."""
 
 W_MAX_PCT: Final = 0
 """WSetMod: the set-point is WSetPct, percent of the greatest discharging power."""
@@ -18,7 +25,7 @@ WATTS: Final = 1
 """WSetMod: the set-point is WSet."""
 
 PCT_STEPS: Final = 1000
-"""Steps of a percentage register that make up 100 %; its scale factor is -1."""
+"""Steps that make up 100 %: the percentages of the control count tenths."""
 
 ANY_SEQ: Final = 0xFFFFFFFE
 """MbIfSeq that compares equal with every CmdSeq (0xFFFFFFFF is the sentinel "not implemented")."""
@@ -76,17 +83,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The WSet group of model 704 as its registers hold it. The default is the default mode: off, 0 W."""
+    """The WSet group of model 704. The default is the default mode: off, 0 W.
+
+    Whole numbers where the scale factors are those of the reference device; finer ones have fractions of a step.
+    """
 
     ena: int = 0
     mod: int = WATTS
-    w: int = 0
+    w: float = 0
     """W."""
-    w_rvrt: int = 0
+    w_rvrt: float = 0
     """W."""
-    pct: int = 0
+    pct: float = 0
     """Tenths of a percent of the greatest discharging power."""
-    pct_rvrt: int = 0
+    pct_rvrt: float = 0
     """Tenths of a percent."""
     ena_rvrt: int = 0
     rvrt_tms: int = 0
@@ -103,8 +113,20 @@ class Control:
         watts = (self.w, self.w_rvrt, *(p * battery.discharge_w_max / PCT_STEPS for p in self._percents))
         return all(-battery.charge_w_max <= w <= battery.discharge_w_max for w in watts)
 
+    def nearest(self, battery: Battery) -> Control:
+        """The same with each of the four set-points brought within what the device could carry out."""
+        low_w, high_w = -battery.charge_w_max, battery.discharge_w_max
+        low_pct, high_pct = (w * PCT_STEPS / battery.discharge_w_max for w in (low_w, high_w))
+        return replace(
+            self,
+            w=min(max(self.w, low_w), high_w),
+            w_rvrt=min(max(self.w_rvrt, low_w), high_w),
+            pct=min(max(self.pct, low_pct), high_pct),
+            pct_rvrt=min(max(self.pct_rvrt, low_pct), high_pct),
+        )
+
     @property
-    def _percents(self) -> tuple[int, int]:
+    def _percents(self) -> tuple[float, float]:
         return self.pct, self.pct_rvrt
 
     def reverted(self) -> Control:
@@ -114,15 +136,15 @@ class Control:
         return replace(self, ena=self.ena_rvrt, pct=self.pct_rvrt)
 
 
-CONTROL_POINTS: Final[Mapping[str, str]] = {
-    "WSetEna": "ena",
-    "WSetMod": "mod",
-    "WSet": "w",
-    "WSetRvrt": "w_rvrt",
-    "WSetPct": "pct",
-    "WSetPctRvrt": "pct_rvrt",
-    "WSetEnaRvrt": "ena_rvrt",
-    "WSetRvrtTms": "rvrt_tms",
+CONTROL_POINTS: Final[Mapping[Key, str]] = {
+    (704, "WSetEna"): "ena",
+    (704, "WSetMod"): "mod",
+    (704, "WSet"): "w",
+    (704, "WSetRvrt"): "w_rvrt",
+    (704, "WSetPct"): "pct",
+    (704, "WSetPctRvrt"): "pct_rvrt",
+    (704, "WSetEnaRvrt"): "ena_rvrt",
+    (704, "WSetRvrtTms"): "rvrt_tms",
 }
 """Writable points of model 704 and the fields they set."""
 
@@ -145,23 +167,28 @@ class Mailbox:
     """Of the last command, refused ones included."""
 
 
-MAILBOX_POINTS: Final[Mapping[str, str]] = {
-    "MbTok": "token",
-    "MbFence": "fence",
-    "MbIfSeq": "if_seq",
-    "MbW": "w",
-    "MbRvrtW": "rvrt_w",
-    "MbTms": "tms",
-    "MbOp": "op",
+MAILBOX_POINTS: Final[Mapping[Key, str]] = {
+    (JOURNAL_MODEL, "MbTok"): "token",
+    (JOURNAL_MODEL, "MbFence"): "fence",
+    (JOURNAL_MODEL, "MbIfSeq"): "if_seq",
+    (JOURNAL_MODEL, "MbW"): "w",
+    (JOURNAL_MODEL, "MbRvrtW"): "rvrt_w",
+    (JOURNAL_MODEL, "MbTms"): "tms",
+    (JOURNAL_MODEL, "MbOp"): "op",
 }
 """Writable points of model 64900 and the fields they set. Only all of them in one request execute."""
 
-RESERVE_POINT: Final = "SoCRsvMin"
-HEARTBEATS: Final[Mapping[str, str]] = {"ControllerHb": "controller_hb", "CtrlHb": "battery_controller_hb"}
-"""Registers that only hold what a controller counts; no consequence is defined for them."""
+RESERVE_POINTS: Final[tuple[Key, ...]] = ((802, "SoCRsvMin"), (124, "MinRsvPct"))
+"""The reserve, in percent of the capacity: two registers of one setting."""
 
-POINTS: Final = frozenset({*CONTROL_POINTS, *MAILBOX_POINTS, *HEARTBEATS, RESERVE_POINT})
-"""Every point that a client may write on this device."""
+HEARTBEATS: Final[Mapping[Key, str]] = {
+    (715, "ControllerHb"): "controller_hb",
+    (802, "CtrlHb"): "battery_controller_hb",
+}
+"""Registers that hold what a controller counts; the standard defines no consequence, :class:`Traits` may."""
+
+POINTS: Final = frozenset({*CONTROL_POINTS, *MAILBOX_POINTS, *HEARTBEATS, *RESERVE_POINTS})
+"""The points of commands; what else can be written is a setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +202,25 @@ class Memory:
     cur_token: str
     """Hexadecimal: a store of signed 64-bit integers cannot hold every token."""
     cur_fence: int
-    reserve_wh: float
-    anchor_age_s: float
-    """How long ago the energies below held."""
-    stored_wh: float
-    discharged_wh: float
-    charged_wh: float
-    power_w: float
     ena: int
     mod: int
-    w: int
-    w_rvrt: int
-    pct: int
-    pct_rvrt: int
+    w: float
+    w_rvrt: float
+    pct: float
+    pct_rvrt: float
     ena_rvrt: int
     rvrt_tms: int
     timer_left_s: float | None
     """Until the timer runs out, below 0 if it has and did not act; None without one."""
+    plant: str
+    """Where the energy is, and on which course: :class:`simulator.plant.PlantMemory` as JSON."""
+    settings: str = "{}"
+    """Every other point that differs from the factory, JSON."""
+    limit_timers: str = "{}"
+    """Seconds until the timers of the limits run out, JSON."""
+    heard_age_s: float = math.inf
+    """Since the watchdog was last satisfied."""
+    alarm: int = 0
+    """Latched alarms, bits of 701.Alrm."""
+    local: int = 0
+    """Whether somebody at the unit has taken the control."""

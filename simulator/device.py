@@ -1,36 +1,44 @@
-"""One unit of the reference device: clock, battery, inverter, registers and memory joined.
+"""One unit: clock, plant, control, registers and memory joined. By default the reference device.
 
 A :class:`Device` answers two questions, ``read`` and ``write``, each at one moment: the clock is asked once,
 what has come due is worked off, and every register of the answer is computed from the same state. What has
 to be remembered is durable before the answer exists.
 
 **Loss of power.** A device whose process dies has lost power at that moment. The next start with the same
-journal counts the boot, keeps counters, stored energy, journal, tokens, fence, CmdSeq and reserve, and comes
-up in its default mode: what was in force ends, which is journalled with 0 W if there was anything. Until
-the power was lost, energy flowed and timers ran, and that is made up for. When it was lost is
-``powered_off_at_s`` if the caller knows it; else the last moment the device is known to have been on, which
-is its last request, or its last second where the server keeps the stamp
-(:class:`simulator.server.SimulatorServer`).
+journal counts the boot, keeps counters, stored energy, journal, tokens, fence, CmdSeq, reserve, limits and latched
+alarms, and comes up in its default mode: what was in force ends, which is journalled with 0 W if there was anything
+(:class:`~simulator.traits.Traits` knows units that go on, or forget more). Until the power was lost, energy flowed
+and timers ran, and that is made up for. When it was lost is ``powered_off_at_s`` if the caller knows it; else the
+last moment the device is known to have been on, which is its last request, or its last second where the server keeps
+the stamp (:class:`simulator.server.SimulatorServer`).
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from adapters.registers import BASE_ADDRESSES
 from simulator.battery import Battery
+from simulator.evolve import replace
 from simulator.inverter import Inverter, Reaction
 from simulator.journal import Journal, Saved
 from simulator.layout import Layout, Refusal
-from simulator.points import Nameplate, Subject, layout_for
+from simulator.plant import REFERENCE
+from simulator.points import Chain, Nameplate, Scale, Subject, layout_for, settable
+from simulator.requests import take
+from simulator.settings import Settings
+from simulator.traits import Traits
 
 if TYPE_CHECKING:
     from ledger.ports import Clock
     from simulator.control import Entry
+    from simulator.losses import System
+    from simulator.site import Site
 
 SERIAL_LENGTH_MAX: Final = 32
 """Characters that model 1 has room for."""
@@ -41,14 +49,28 @@ TEMP_C: Final = 25.0
 TEMP_C_MAX: Final = 3_276.7
 """What 701.TmpCab can hold either way of zero, in tenths."""
 
+ALARM_BITS: Final = 32
+"""Width of 701.Alrm, whose highest bit means that the point is not implemented."""
+
+UNSEEN_MAX: Final = 64
+"""Writes that wait to be seen on a unit where that takes time; more are seen early, so that memory stays bounded."""
+
+_READ_ONLY: Final[Mapping[str, Refusal | None]] = {
+    "ignore": None,
+    "illegal_function": Refusal.ILLEGAL_FUNCTION,
+    "illegal_address": Refusal.ILLEGAL_ADDRESS,
+}
+
 
 class Device:
     """A unit that is switched on. One thread at a time.
 
     ``battery`` is what a new device starts with; a known one keeps its energy and its reserve. ``base`` is
-    the first register, one of 40000, 0, 1, 50000. ``powered_off_at_s`` (wall seconds) is when the last run
-    lost power. ``timer_acts`` False makes the reversion timer cosmetic: accepted, counted down, without effect;
-    say so again at each start. ``temp_c`` is the cabinet temperature shown. Raises what
+    the first register, one of 40000, 0, 1, 50000; ``models`` and ``scale`` say which registers there are
+    (:mod:`simulator.points.chains`). ``powered_off_at_s`` (wall seconds) is when the last run
+    lost power. ``traits`` is how the unit deviates from the reference, ``system`` how it loses energy and reacts,
+    ``site`` the house around it: say so again at each start. ``timer_acts`` False is short for a cosmetic reversion
+    timer. ``temp_c`` is the cabinet temperature shown. Raises what
     :class:`~simulator.journal.Journal` raises, and ``ValueError`` for a battery or a temperature that the
     registers cannot hold or a serial number that is not ASCII of at most 32 characters.
     """
@@ -62,6 +84,11 @@ class Device:
         journal_path: Path | None = None,
         powered_off_at_s: float | None = None,
         base: int = BASE_ADDRESSES[0],
+        models: Chain = "reference",
+        scale: Scale = "plain",
+        traits: Traits | None = None,
+        system: System = REFERENCE,
+        site: Site | None = None,
         timer_acts: bool = True,
         temp_c: float = TEMP_C,
     ) -> None:
@@ -69,21 +96,29 @@ class Device:
             raise ValueError(f"serial must be 1..{SERIAL_LENGTH_MAX} ASCII characters, not {serial!r}")
         if not -TEMP_C_MAX <= temp_c <= TEMP_C_MAX:
             raise ValueError(f"temp_c must be within -{TEMP_C_MAX}..{TEMP_C_MAX}, not {temp_c!r}")
-        battery = Battery() if battery is None else battery
+        traits = Traits() if traits is None else traits
+        self._traits: Final = traits if timer_acts else replace(traits, timer="cosmetic")
+        self._battery: Final = Battery() if battery is None else battery
+        plate = Nameplate.of(self._battery, system.losses)
         self.serial: Final = serial
-        self.layout: Final[Layout[Subject]] = layout_for(Nameplate.of(battery), base)
+        self.layout: Final[Layout[Subject]] = layout_for(plate, base, models, scale)
+        self._settings: Final = Settings(settable(plate, models))
+        self._system: Final = system
+        self._site: Final = site
         self._serial: Final = serial.encode("ascii")
-        self._timer_acts: Final = timer_acts
         self._temp_c: Final = temp_c
         self._clock: Final = clock
+        self._read_only: Final = _READ_ONLY[self._traits.read_only_write]
+        self._seen: Inverter | None = None
+        self._unseen: Final[deque[tuple[float, Inverter]]] = deque(maxlen=UNSEEN_MAX)
         self._journal: Final = Journal(journal_path)
         try:
             now_s, wall_s = clock.mono_s(), clock.wall_s()
             saved = self._journal.load()
             if saved is None:
-                reaction = Reaction(Inverter.new(battery, now_s, timer_acts=timer_acts), durable=True)
+                reaction = Reaction(self._new(now_s), durable=True)
             else:
-                reaction = self._resume(saved, battery, now_s, wall_s, powered_off_at_s)
+                reaction = self._resume(saved, now_s, wall_s, powered_off_at_s)
             self._inverter = reaction.inverter
             self._keep(reaction, now_s)
             self._journal.alive(wall_s)
@@ -91,32 +126,95 @@ class Device:
             self._journal.close()
             raise
 
-    def read(self, address: int, count: int) -> list[int] | Refusal:
-        """``count`` registers from ``address`` on, all as they are at this moment."""
+    # -- on the wire --------------------------------------------------------------------------------
+
+    @property
+    def base(self) -> int:
+        """The first address of the map."""
+        return self.layout.base
+
+    @property
+    def end(self) -> int:
+        """The address just behind the map."""
+        return self.layout.end
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing happens by itself until somebody writes, and no stamp has to be kept."""
+        return self._inverter.due_s == math.inf and not self._journal.stamped
+
+    def read(self, address: int, count: int, function: int = 3) -> list[int] | Refusal:
+        """``count`` registers from ``address`` on, all as they are at this moment, whatever the function."""
         try:
-            now_s = self._settle()
+            now_s = self._asked()
         except sqlite3.Error:
             return Refusal.DEVICE_FAILURE
-        return self.layout.read(address, count, Subject(self._inverter, now_s, self._serial, self._temp_c))
+        subject = Subject(self._inverter, now_s, self._serial, self._temp_c, self._shown(now_s))
+        return self.layout.read(address, count, subject)
 
-    def write(self, address: int, values: Sequence[int]) -> Refusal | None:
+    def write(self, address: int, values: Sequence[int], function: int = 16) -> Refusal | None:
         """Take one write request, all of it or, with the refusal, nothing. None: accepted, and durable."""
         try:
-            now_s = self._settle()
-            points = self.layout.decode_write(address, values)
+            now_s = self._asked()
+            points = self.layout.decode_write(address, values, self._read_only)
             if isinstance(points, Refusal):
                 return points
             if not points:
                 return None
-            reaction = self._inverter.write(points, now_s, self._journal.tokens)
+            before = self._inverter
+            reaction = take(before, points, now_s, self._journal.tokens)
             self._keep(reaction, now_s)
         except sqlite3.Error:
             return Refusal.DEVICE_FAILURE
-        return None if reaction.accepted else Refusal.ILLEGAL_VALUE
+        if not reaction.accepted:
+            return Refusal.ILLEGAL_VALUE
+        if self._traits.visible_after_s:
+            self._seen = self._shown(now_s) or before
+            self._unseen.append((now_s + self._traits.visible_after_s, reaction.inverter))
+        return None
 
     def settle(self) -> None:
         """Work off what has come due, as a request would. Raises ``sqlite3.Error`` if it cannot be kept."""
         self._settle()
+
+    def close(self) -> None:
+        """Switch off and give the files back. The next start sees the loss of power at this moment."""
+        self._journal.alive(self._clock.wall_s())
+        self._journal.close()
+
+    # -- at the unit itself -------------------------------------------------------------------------
+    # Each raises sqlite3.Error if it cannot be kept; then it did not happen.
+
+    def raise_alarm(self, bits: int) -> None:
+        """Latch these alarms, bits of 701.Alrm: the unit stands still until they are reset.
+
+        Raises ``ValueError`` for no bit at all, or one that 701.Alrm does not have.
+        """
+        if not 0 < bits < 1 << (ALARM_BITS - 1):
+            raise ValueError(f"an alarm is one or more bits of 0..{ALARM_BITS - 2}, not {bits!r}")
+        now_s = self._settle()
+        alarm = self._inverter.alarm | bits
+        self._keep(Reaction(self._inverter.with_alarm(alarm, now_s), durable=True), now_s)
+
+    def reset_alarm(self) -> None:
+        """Take every alarm back, as a write of AlarmReset does."""
+        now_s = self._settle()
+        self._keep(Reaction(self._inverter.with_alarm(0, now_s), durable=True), now_s)
+
+    def set_local(self, local: bool) -> None:
+        """Somebody at the unit takes the control, which ends what is in force, or gives it back."""
+        now_s = self._settle()
+        self._keep(self._inverter.with_local(local, now_s), now_s)
+
+    def power_cycle(self) -> None:
+        """Lose power and come back at this moment, in place."""
+        now_s = self._settle()
+        off = self._inverter.powered_off(now_s)
+        self._keep(off.power_cycle(now_s, self._battery.reserve_wh), now_s)
+        self._seen = None
+        self._unseen.clear()
+
+    # -- for tests and oracles ----------------------------------------------------------------------
 
     def entries(self) -> tuple[Entry, ...]:
         """The journal up to now, oldest first; ``at_s`` is wall time."""
@@ -128,10 +226,14 @@ class Device:
         """The state as of the last request, for tests and oracles in the same process."""
         return self._inverter
 
-    def close(self) -> None:
-        """Switch off and give the files back. The next start sees the loss of power at this moment."""
-        self._journal.alive(self._clock.wall_s())
-        self._journal.close()
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _asked(self) -> float:
+        """A request has come in: :meth:`_settle`, and what any request does on this unit."""
+        now_s = self._settle()
+        if self._traits.timer_restart == "any_request":
+            self._keep(self._inverter.heard(now_s), now_s)
+        return now_s
 
     def _settle(self) -> float:
         now_s = self._clock.mono_s()
@@ -146,18 +248,43 @@ class Device:
         if reaction.durable:
             wall_s = self._clock.wall_s()
             dated = tuple(replace(e, at_s=wall_s - (now_s - e.at_s)) for e in reaction.entries)
-            self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)
+            if self._journal.stamped:
+                self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)
+            else:
+                self._journal.note(dated)
         self._inverter = reaction.inverter
 
-    def _resume(
-        self, saved: Saved, battery: Battery, now_s: float, wall_s: float, powered_off_at_s: float | None
-    ) -> Reaction:
+    def _shown(self, now_s: float) -> Inverter | None:
+        """Whose settings are to be seen; None: the present ones."""
+        while self._unseen and self._unseen[0][0] <= now_s:
+            self._seen = self._unseen.popleft()[1]
+        return self._seen if self._unseen else None
+
+    def _new(self, now_s: float) -> Inverter:
+        return Inverter.new(
+            self._battery,
+            now_s,
+            traits=self._traits,
+            settings=self._settings,
+            system=self._system,
+            site=self._site,
+        )
+
+    def _resume(self, saved: Saved, now_s: float, wall_s: float, powered_off_at_s: float | None) -> Reaction:
         """Bring the last run to its end, at the loss of power, and start the next."""
         off_wall_s = saved.alive_wall_s if powered_off_at_s is None else powered_off_at_s
         off_s = now_s - (wall_s - min(max(off_wall_s, saved.saved_wall_s), wall_s))
         saved_s = now_s - (wall_s - saved.saved_wall_s)
-        ring = self._journal.newest()
-        last = Inverter.recall(saved.memory, battery, saved_s, ring, timer_acts=self._timer_acts)
+        last = Inverter.recall(
+            saved.memory,
+            self._battery,
+            saved_s,
+            self._journal.newest(),
+            traits=self._traits,
+            settings=self._settings,
+            system=self._system,
+            site=self._site,
+        )
         ended = last.settle(off_s)
-        started = ended.inverter.powered_off(off_s).power_cycle(now_s)
+        started = ended.inverter.powered_off(off_s).power_cycle(now_s, self._battery.reserve_wh)
         return Reaction(started.inverter, ended.entries + started.entries, durable=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+from contextlib import suppress
 from typing import Any, Final
 
 _TURNS: Final = 10
@@ -17,17 +18,19 @@ _TURNS: Final = 10
 
 
 class Door(socket.socket):
-    """Lets in only so many at a time; who comes too many is shown out at once.
+    """Lets in only so many at a time; who comes too many is shown out at once, or, where ``newest_wins``, takes the
+    place of who came first.
 
     It counts TCP connections, so that an unfinished TLS handshake is one, and asks the system who has left: a
     client that is gone makes room at that moment, whether or not its last requests have been looked at.
     """
 
-    def __init__(self, listener: socket.socket, sessions_max: int = 0) -> None:
+    def __init__(self, listener: socket.socket, sessions_max: int = 0, *, newest_wins: bool = False) -> None:
         """Takes over ``listener``'s descriptor; ``sessions_max`` 0 is no limit."""
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self.setblocking(False)
         self._sessions_max: Final = sessions_max
+        self._newest_wins: Final = newest_wins
         self._inside: list[socket.socket] = []
         self._entering: list[socket.socket] = []
         self._is_shut = False
@@ -39,6 +42,8 @@ class Door(socket.socket):
             if not self._sessions_max:
                 return connection, address
             self._inside = [each for each in self._inside if not _has_left(each)]
+            if self._newest_wins and len(self._inside) == self._sessions_max:
+                _show_out(self._inside.pop(0))
             if len(self._inside) < self._sessions_max:
                 self._inside.append(connection)
                 return connection, address
@@ -66,6 +71,12 @@ async def turns() -> None:
     """Give the loop the turns that it takes to make, and to end, a connection."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)
+
+
+def _show_out(connection: socket.socket) -> None:
+    """End a connection that a transport of the loop's has: it is told so, and gives the descriptor back."""
+    with suppress(OSError):  # it has left in this very moment
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _has_left(connection: socket.socket) -> bool:

@@ -1,49 +1,42 @@
-"""The control of the reference device: what is in force, who put it there, and when it ends.
+"""The control of a unit: what is in force, who put it there, and when it ends.
 
 Everything is a value. :meth:`Inverter.settle` works off what has come due (reversion, reserve, full) in
-the order of time, :meth:`Inverter.write` takes one request as one set of point values: it is checked whole,
-then applied whole, or nothing changes. Both give back a :class:`Reaction`; the caller keeps the new
+the order of time, :func:`simulator.requests.take` takes one request as one set of point values: it is checked
+whole, then applied whole, or nothing changes. Both give back a :class:`Reaction`; the caller keeps the new
 inverter, and keeps the journal entries durably *before* it answers.
 
-Which write is a *trigger* (a change of what is in force, so CmdSeq + 1 and a journal entry): one that sets
-WSetEna to 1, enabled or not, and one that covers WSet, WSetPct or WSetMod while enabled. An observer on the
-wire can apply the same rule, so device and observer count alike.
+One actuator, two models: the set-point group of 704 (also written by the mailbox) and the window of 124. The newer
+accepted command supersedes the older, whose enable then reads 0. Limits, gates and a latched alarm only hold the power
+back (:mod:`simulator.limits`); where the energy is, and how power gets from one value to the next, is the
+plant's (:mod:`simulator.plant`).
 
 Pure: time is an argument. Sign: positive = discharge.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Final
 
+from simulator import storage
 from simulator.battery import Battery, BatteryState
-from simulator.control import (
-    ANY_SEQ,
-    CONTROL_POINTS,
-    HEARTBEATS,
-    MAILBOX_POINTS,
-    PCT_STEPS,
-    POINTS,
-    RESERVE_POINT,
-    WATTS,
-    Cause,
-    Control,
-    Entry,
-    Mailbox,
-    MailboxOp,
-    MailboxResult,
-    Memory,
-)
-
-RING_LENGTH: Final = 8
-"""Journal entries shown in registers: the whole block still fits in two reads."""
+from simulator.ceiling import at_ceiling, meets_ceiling_s
+from simulator.control import RING_LENGTH as RING_LENGTH
+from simulator.control import Cause, Control, Entry, Mailbox, Memory
+from simulator.evolve import replace
+from simulator.limits import PERCENT, Caps, Gate, caps, gate, ramp_w_per_s
+from simulator.losses import System
+from simulator.plant import REFERENCE, Plant, PlantMemory
+from simulator.reversions import LIMIT, REVERSIONS, Ends, next_end_s
+from simulator.settings import Settings
+from simulator.site import Site
+from simulator.traits import Traits
 
 _MILLI: Final = 1000
 _HAIR_S: Final = 1e-6
-_TRIGGERS: Final = frozenset({"WSet", "WSetPct", "WSetMod"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +56,21 @@ class Reaction:
 class Inverter:
     """The whole device at one moment. Build one with :meth:`new` or :meth:`recall`."""
 
-    battery: Battery
-    """The nameplate; its ``reserve_wh`` is the reserve in force now."""
-    energy: BatteryState
+    plant: Plant
     control: Control
     started_s: float
     """When this boot began, on the caller's monotonic axis."""
-    timer_acts: bool = True
-    """False: a cosmetic timer, which is accepted and counts down, and then nothing happens. Part of what the unit
-    is, like the nameplate: not remembered, but given again at each start."""
+    traits: Traits = field(default_factory=Traits)
+    """Part of what the unit is, like the nameplate: not remembered, but given again at each start."""
+    settings: Settings = field(default_factory=Settings)
+    """Every other point that a client can write, model 124 included."""
     boot: int = 1
     timer_ends_s: float | None = None
-    """When the timer runs out, or ran out if it does not act; None without one."""
+    """When the timer of the command runs out, or ran out if it does not act; None without one."""
+    limit_ends_s: Ends = field(default_factory=dict)
+    """The same for the limits."""
+    heard_s: float = -math.inf
+    """When a controller's heartbeat was last written, or what is in force began: the watchdog counts from here."""
     cmd_seq: int = 0
     rvrt_seq: int = 0
     cur_token: int = 0
@@ -84,19 +80,46 @@ class Inverter:
     """The newest entries, newest first, at most :data:`RING_LENGTH`."""
     controller_hb: int = 0
     battery_controller_hb: int = 0
+    alarm: int = 0
+    """Latched alarms, bits of 701.Alrm; the unit stands still until they are reset."""
+    local: bool = False
+    """Whether somebody at the unit has taken the control."""
     due_s: float = math.inf
     """The next moment at which anything happens by itself. Derived; kept because every read asks."""
 
     @classmethod
-    def new(cls, battery: Battery, now_s: float, *, timer_acts: bool = True) -> Inverter:
+    def new(
+        cls,
+        battery: Battery,
+        now_s: float,
+        *,
+        traits: Traits | None = None,
+        settings: Settings | None = None,
+        system: System = REFERENCE,
+        site: Site | None = None,
+    ) -> Inverter:
         """A device fresh from the factory, switched on for the first time."""
-        return cls(battery, battery.new(now_s), Control(), now_s, timer_acts)
+        traits = Traits() if traits is None else traits
+        settings = Settings() if settings is None else settings
+        plant = Plant.new(battery, now_s, system, site)
+        fresh = cls(plant, Control(), now_s, traits, settings, local=not traits.remote)
+        return fresh._steered(now_s)
 
     # -- what it shows ------------------------------------------------------------------------------
 
+    @property
+    def battery(self) -> Battery:
+        """The nameplate; its ``reserve_wh`` is the reserve in force now."""
+        return self.plant.battery
+
+    @property
+    def energy(self) -> BatteryState:
+        """The battery when anything last changed."""
+        return self.plant.at(self.plant.anchor.at_s)
+
     def energy_at(self, now_s: float) -> BatteryState:
         """The battery at ``now_s``, which must not lie behind :attr:`due_s`: settle first."""
-        return self.battery.advance(self.energy, now_s)
+        return self.plant.at(now_s)
 
     def up_s(self, now_s: float) -> float:
         """Seconds since this boot."""
@@ -106,21 +129,61 @@ class Inverter:
         """WSetRvrtRem: whole seconds left, rounded up, so that a running timer never shows 0.
 
         Nor ever more than was written: the last bits of a subtraction do not count as a second. A cosmetic timer
-        that has run out stays at 0.
+        that has run out stays at 0, and the timer of model 124 is not this one.
         """
-        if self.timer_ends_s is None or self.timer_ends_s <= now_s:
-            return 0
-        return max(1, math.ceil(self.timer_ends_s - now_s - _HAIR_S))
+        return _left_s(self.timer_ends_s if self.control.ena else None, now_s)
+
+    def limit_rem_s(self, now_s: float) -> int:
+        """WMaxLimPctRvrtRem, likewise."""
+        return _left_s(self.limit_ends_s.get(LIMIT), now_s)
+
+    @property
+    def timer_acts(self) -> bool:
+        """False: a cosmetic timer, which is accepted and counts down, and then nothing happens."""
+        return self.traits.timer != "cosmetic"
+
+    @property
+    def in_force(self) -> bool:
+        """Whether anybody commands the unit."""
+        return bool(self.control.ena) or storage.in_force(self.settings)
+
+    @property
+    def commanded_w(self) -> float:
+        """What a command asks for, W; 0 while nothing is in force."""
+        return self._commanded_w(self.control, self.settings)
+
+    def _commanded_w(self, control: Control, settings: Settings) -> float:
+        if control.ena:
+            return control.set_point_w(self.battery)
+        return storage.set_point_w(settings, self._default_w) if storage.in_force(settings) else 0.0
 
     @property
     def set_point_w(self) -> float:
-        """What is asked for, W."""
-        return self.control.set_point_w(self.battery)
+        """What the unit goes for: the command, or its default mode; W."""
+        return self.commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w
+
+    @property
+    def _default_w(self) -> float:
+        """What the unit does by itself: nothing, or what the house needs at the moment that is worked on."""
+        site = self.plant.site
+        if self.traits.default_mode == "idle" or site is None:
+            return 0.0
+        return site.net_w(self.plant.anchor.at_s)
+
+    @property
+    def caps(self) -> Caps:
+        """The limits in force."""
+        return caps(self.settings, self.battery.charge_w_max, self.battery.discharge_w_max)
+
+    @property
+    def gate(self) -> Gate | None:
+        """What makes the unit stand still, if anything does."""
+        return gate(self.settings, self.alarm)
 
     @property
     def limited(self) -> bool:
         """Whether the battery cannot give, or take, what is asked for."""
-        return self.energy.power_w != self.set_point_w
+        return self.plant.limited
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -128,186 +191,209 @@ class Inverter:
         """Work off everything due by ``now_s``, each at its own moment. Nothing due: the same inverter."""
         inverter: Inverter = self
         entries: list[Entry] = []
+        durable = False
         while inverter.due_s <= now_s:
-            if inverter._reverts_at_s <= inverter.due_s:
-                reaction = inverter._revert(inverter._reverts_at_s)
-                entries += reaction.entries
-                inverter = reaction.inverter
-            else:
-                stopped = inverter.battery.stop_at_event(inverter.energy)
-                inverter = replace(inverter, energy=stopped)._scheduled()
-        return Reaction(inverter, tuple(entries), durable=bool(entries))
+            reaction = inverter._step()
+            entries += reaction.entries
+            inverter, durable = reaction.inverter, durable or reaction.durable
+        return Reaction(inverter, tuple(entries), durable=durable)
+
+    def _step(self) -> Reaction:
+        """Work off the one thing that is due at :attr:`due_s`."""
+        if self._reverts_at_s <= self.due_s:
+            return self._revert(self._reverts_at_s)
+        if self._watchdog_at_s <= self.due_s:
+            return self.released(self._watchdog_at_s, Cause.REVERSION)
+        if self._limits_end_at_s <= self.due_s:
+            return self._limit_ended(self._limits_end_at_s)
+        moved = replace(self, plant=self.plant.stepped()) if self.plant.due_s <= self.due_s else self
+        return Reaction(moved._steered(self.due_s))
 
     @property
     def _reverts_at_s(self) -> float:
         """When the timer brings the reversion about; infinity if never."""
         return self.timer_ends_s if self.timer_acts and self.timer_ends_s is not None else math.inf
 
-    def _revert(self, at_s: float) -> Reaction:
-        control = self.control.reverted()
-        return self._changed(control, None, at_s, Cause.REVERSION)
+    @property
+    def _watchdog_at_s(self) -> float:
+        """When silence ends what is in force; infinity if never."""
+        watches = self.traits.watchdog_s > 0.0 and self.in_force
+        return self.heard_s + self.traits.watchdog_s if watches else math.inf
 
-    def power_cycle(self, now_s: float) -> Reaction:
-        """Switch on again after a loss of power: default mode, whatever was in force before.
+    @property
+    def _limits_end_at_s(self) -> float:
+        return next_end_s(self.limit_ends_s) if self.timer_acts else math.inf
+
+    def _revert(self, at_s: float) -> Reaction:
+        if not self.control.ena:
+            return self.released(at_s, Cause.REVERSION)
+        return self.changed(self.control.reverted(), self.settings, None, at_s, Cause.REVERSION)
+
+    def _limit_ended(self, at_s: float) -> Reaction:
+        over = {name for name, ends_s in self.limit_ends_s.items() if ends_s <= at_s}
+        settings = self.settings
+        for name in sorted(over):
+            settings = REVERSIONS[name].reverted(settings)
+        left = {name: ends_s for name, ends_s in self.limit_ends_s.items() if name not in over}
+        return Reaction(replace(self, limit_ends_s=left).with_settings(settings, at_s), durable=True)
+
+    # -- changes ------------------------------------------------------------------------------------
+
+    def changed(
+        self,
+        control: Control,
+        settings: Settings,
+        timer_ends_s: float | None,
+        at_s: float,
+        cause: Cause,
+        token: int = 0,
+    ) -> Reaction:
+        """Put these in force at ``at_s`` and write it down."""
+        seq, energy = self.cmd_seq + 1, self.energy_at(at_s)
+        entry = Entry(
+            seq=seq,
+            token=token,
+            power_w=round(self._commanded_w(control, settings)),
+            cause=cause,
+            boot=self.boot,
+            up_s=self.up_s(at_s),
+            discharged_mwh=round(energy.discharged_wh * _MILLI),
+            charged_mwh=round(energy.charged_wh * _MILLI),
+            at_s=at_s,
+        )
+        changed = replace(
+            self,
+            control=control,
+            settings=settings,
+            timer_ends_s=timer_ends_s,
+            heard_s=at_s,
+            cmd_seq=seq,
+            rvrt_seq=seq if cause is Cause.REVERSION else self.rvrt_seq,
+            cur_token=token if control.ena else 0,
+            ring=(entry, *self.ring)[:RING_LENGTH],
+        )
+        return Reaction(changed._steered(at_s, anew=True), (entry,), durable=True)
+
+    def released(self, at_s: float, cause: Cause, token: int = 0) -> Reaction:
+        """End what is in force, whichever model it came from."""
+        control, settings = replace(self.control, ena=0), storage.released(self.settings)
+        return self.changed(control, settings, None, at_s, cause, token)
+
+    def with_timer(self, timer_ends_s: float | None) -> Inverter:
+        """What is in force, with another end."""
+        return replace(self, timer_ends_s=timer_ends_s)._scheduled()
+
+    def with_settings(self, settings: Settings, now_s: float) -> Inverter:
+        """Other limits, in force at once; nothing is superseded by them."""
+        return replace(self, settings=settings)._steered(now_s)
+
+    def with_reserve(self, percent: float, now_s: float) -> Inverter:
+        """Takes effect at once: a discharge that it forbids stops, one that it permits again resumes."""
+        reserve_wh = percent * self.battery.capacity_wh / PERCENT
+        return replace(self, plant=self.plant.with_reserve(reserve_wh, now_s))._scheduled()
+
+    def with_alarm(self, bits: int, now_s: float) -> Inverter:
+        """With these alarms latched; 0 takes them all back, and the unit goes on with what is in force."""
+        return replace(self, alarm=bits)._steered(now_s)
+
+    def with_local(self, local: bool, now_s: float) -> Reaction:
+        """Somebody at the unit takes the control, which ends what is in force, or gives it back."""
+        moved = replace(self, local=local)
+        if local and self.in_force:
+            return moved.released(now_s, Cause.RELEASE)
+        return Reaction(moved, durable=True)
+
+    def heard(self, now_s: float) -> Reaction:
+        """Any request at all has come in, which restarts the timer of units whose nature that is."""
+        tms = self.control.rvrt_tms if self.control.ena else self.settings.get(storage.TIMER, 0)
+        if self.traits.timer_restart != "any_request" or self.timer_ends_s is None or not tms:
+            return Reaction(self)
+        return Reaction(self.with_timer(now_s + tms), durable=True)
+
+    def can(self, set_point_w: float, now_s: float) -> bool:
+        """Whether the battery could start on this set-point now: above the reserve, or not yet full."""
+        return self.plant.permits(set_point_w, now_s)
+
+    def _steered(self, at_s: float, *, anew: bool = False) -> Inverter:
+        """Let the plant do what is asked for, as far as it may; ``anew``: as a new set-point even if it is the old.
+
+        Nothing to change: the same plant, so that its energies stay on the line on which they are.
+        """
+        plant, caps = self.plant, Caps(0.0, 0.0) if self.gate else self.caps
+        if at_ceiling(plant, self.settings, at_s):
+            caps = replace(caps, charge_w=0.0)
+        if (plant.charge_limit_w, plant.discharge_limit_w) != (caps.charge_w, caps.discharge_w):
+            plant = plant.with_limits(caps.charge_w, caps.discharge_w, at_s)
+        target_w = self.set_point_w
+        ramp = self._ramp_w_per_s(target_w or plant.at(at_s).power_w)
+        if plant.ramp_w_per_s != ramp:
+            plant = plant.with_ramp(ramp, at_s)
+        if not self.in_force and self.traits.default_mode == "self_use":
+            if anew or not plant.follows:
+                plant = plant.following(at_s)
+        elif anew or plant.follows or _asked_w(plant) != target_w:
+            plant = plant.asked(target_w, at_s)
+        return replace(self, plant=plant, due_s=self._due_s_with(plant))
+
+    def _ramp_w_per_s(self, towards_w: float) -> float:
+        return min(self.plant.system.ramp_w_per_s, ramp_w_per_s(self.settings, self.battery, towards_w))
+
+    def _scheduled(self) -> Inverter:
+        return replace(self, due_s=self._due_s_with(self.plant))
+
+    def _due_s_with(self, plant: Plant) -> float:
+        own_s = min(self._reverts_at_s, self._watchdog_at_s, self._limits_end_at_s)
+        return min(plant.due_s, own_s, meets_ceiling_s(plant, self.settings))
+
+    # -- through a loss of power --------------------------------------------------------------------
+
+    def powered_off(self, at_s: float) -> Inverter:
+        """The device as it stood when the power was lost; it must have been settled up to ``at_s``."""
+        return replace(self, plant=self.plant.asked(0.0, at_s).switched_on(at_s))
+
+    def power_cycle(self, now_s: float, reserve_wh: float) -> Reaction:
+        """Switch on again after a loss of power: default mode, unless the unit is one that goes on.
 
         The energies must already stand where the power was lost (:meth:`settle`, :meth:`powered_off`).
+        ``reserve_wh`` is the factory's, for a unit that forgets what it was told. No timer ran while it was off.
         """
+        off_s = now_s - self.plant.anchor.at_s
         rested = replace(
             self,
-            energy=replace(self.energy, at_s=now_s, power_w=0.0),
+            plant=self.plant.switched_on(now_s),
             started_s=now_s,
+            heard_s=now_s,
             boot=self.boot + 1,
             mailbox=Mailbox(),
             controller_hb=0,
             battery_controller_hb=0,
+            limit_ends_s={name: ends_s + off_s for name, ends_s in self.limit_ends_s.items()},
         )
-        if self.control.ena:
-            return rested._changed(Control(), None, now_s, Cause.POWER_CYCLE)
-        return Reaction(replace(rested, control=Control(), timer_ends_s=None)._scheduled(), durable=True)
+        restart = self.traits.restart
+        if restart in ("forgets_reserve", "forgets_all"):
+            rested = replace(rested, plant=rested.plant.with_reserve(reserve_wh, now_s))
+        if restart == "forgets_all":
+            rested = replace(rested, settings=Settings(self.settings.known), limit_ends_s={})
+        if restart in ("keeps", "keeps_without_timer") and self.in_force:
+            return rested._resumed(None if self.timer_ends_s is None else self.timer_ends_s + off_s, now_s)
+        persisted = self.traits.timer == "persisted" and restart != "forgets_all"
+        control = Control(rvrt_tms=self.control.rvrt_tms if persisted else 0)
+        settings = storage.forgotten(rested.settings, keep_timer=persisted)
+        if self.in_force:
+            return rested.changed(control, settings, None, now_s, Cause.POWER_CYCLE)
+        stopped = replace(rested, control=control, settings=settings, timer_ends_s=None)
+        return Reaction(stopped._steered(now_s), durable=True)
 
-    def powered_off(self, at_s: float) -> Inverter:
-        """The device as it stood when the power was lost; it must have been settled up to ``at_s``."""
-        return replace(self, energy=self.energy_at(at_s))
-
-    # -- requests -----------------------------------------------------------------------------------
-
-    def write(self, values: Mapping[str, int], now_s: float, tokens: Container[int]) -> Reaction:
-        """Take one request: all of its points, or none. The inverter must be settled up to ``now_s``.
-
-        ``tokens`` are the mailbox commands already executed. Raises ``KeyError`` for a point that is not
-        in :data:`POINTS`: leaving out what the device does not implement is the caller's work.
-        """
-        if unknown := values.keys() - POINTS:
-            raise KeyError(f"not a point of this device: {sorted(unknown)}")
-        inverter, durable = self, False
-        if RESERVE_POINT in values:
-            if not 0 <= values[RESERVE_POINT] <= PCT_STEPS:
-                return Reaction(self, accepted=False)
-            inverter, durable = inverter._with_reserve(values[RESERVE_POINT], now_s), True
-        beats = {HEARTBEATS[name]: value for name, value in values.items() if name in HEARTBEATS}
-        if beats:
-            inverter = inverter._with_heartbeats(beats)
-        mail = values.keys() & MAILBOX_POINTS.keys()
-        settings = values.keys() & CONTROL_POINTS.keys()
-        if mail and (settings or len(mail) < len(MAILBOX_POINTS)):
-            return Reaction(self, accepted=False)
-        if mail:
-            reaction = inverter._execute({MAILBOX_POINTS[name]: values[name] for name in mail}, now_s, tokens)
-            if not reaction.accepted:
-                return replace(reaction, inverter=self._with_result(reaction.inverter.mailbox.res))
-        elif settings:
-            reaction = inverter._write_control({name: values[name] for name in settings}, now_s)
-            if not reaction.accepted:
-                return Reaction(self, accepted=False)
-        else:
-            reaction = Reaction(inverter)
-        return replace(reaction, durable=reaction.durable or durable)
-
-    def _write_control(self, values: Mapping[str, int], now_s: float) -> Reaction:
-        control = replace(self.control, **{CONTROL_POINTS[name]: value for name, value in values.items()})
-        if not control.within(self.battery):
-            return Reaction(self, accepted=False)
-        if not control.ena:
-            if self.control.ena:
-                return self._changed(control, None, now_s, Cause.RELEASE)
-            return Reaction(replace(self, control=control), durable=True)
-        timer_ends_s = now_s + control.rvrt_tms if control.rvrt_tms else None
-        if "WSetEna" in values or values.keys() & _TRIGGERS:
-            if not self._can(control, now_s):
-                return Reaction(self, accepted=False)
-            return self._changed(control, timer_ends_s, now_s, Cause.SET)
-        if "WSetRvrtTms" not in values:
-            timer_ends_s = self.timer_ends_s
-        kept = replace(self, control=control, timer_ends_s=timer_ends_s)
-        return Reaction(kept._scheduled(), durable=True)
-
-    def _can(self, control: Control, now_s: float) -> bool:
-        """Whether the battery could start on this set-point now: above the reserve, or not yet full."""
-        set_point_w = control.set_point_w(self.battery)
-        return self.battery.permitted_w(set_point_w, self.energy_at(now_s).stored_wh) == set_point_w
-
-    def _execute(self, mail: Mapping[str, int], now_s: float, tokens: Container[int]) -> Reaction:
-        """Carry out one mailbox command. A known token is answered first: what it says is true already."""
-        box = Mailbox(**mail)
-        if box.token in tokens:
-            answered = replace(self, mailbox=replace(box, res=MailboxResult.DUPLICATE))
-            return Reaction(answered)
-        if box.fence < self.cur_fence:
-            return self._refuse(MailboxResult.FENCED)
-        if box.if_seq not in (ANY_SEQ, self.cmd_seq):
-            return self._refuse(MailboxResult.STALE)
-        if box.token == 0:
-            return self._refuse(MailboxResult.RANGE)
-        applied = replace(self, mailbox=replace(box, res=MailboxResult.APPLIED), cur_fence=box.fence)
-        if box.op == MailboxOp.RELEASE:
-            released = replace(self.control, ena=0)
-            return applied._changed(released, None, now_s, Cause.RELEASE, box.token)
-        control = replace(self.control, ena=1, mod=WATTS, w=box.w, w_rvrt=0, ena_rvrt=0, rvrt_tms=box.tms)
-        if box.op != MailboxOp.SET or box.rvrt_w != 0 or not control.within(self.battery):
-            return self._refuse(MailboxResult.RANGE)
-        if not self._can(control, now_s):
-            return self._refuse(MailboxResult.RANGE)
-        timer_ends_s = now_s + box.tms if box.tms else None
-        return applied._changed(control, timer_ends_s, now_s, Cause.SET, box.token)
-
-    def _refuse(self, result: MailboxResult) -> Reaction:
-        return Reaction(self._with_result(result), accepted=False)
-
-    # -- small steps --------------------------------------------------------------------------------
-
-    def _with_result(self, result: int) -> Inverter:
-        return replace(self, mailbox=replace(self.mailbox, res=result))
-
-    def _with_heartbeats(self, beats: Mapping[str, int]) -> Inverter:
-        return replace(
-            self,
-            controller_hb=beats.get("controller_hb", self.controller_hb),
-            battery_controller_hb=beats.get("battery_controller_hb", self.battery_controller_hb),
-        )
-
-    def _with_reserve(self, steps: int, now_s: float) -> Inverter:
-        """Takes effect at once: a discharge that it forbids stops, one that it permits again resumes."""
-        battery = replace(self.battery, reserve_wh=steps * self.battery.capacity_wh / PCT_STEPS)
-        anchored = replace(self, energy=self.energy_at(now_s), battery=battery)
-        return anchored._powered()._scheduled()
-
-    def _changed(
-        self, control: Control, timer_ends_s: float | None, at_s: float, cause: Cause, token: int = 0
-    ) -> Reaction:
-        """Put ``control`` in force at ``at_s`` and write it down."""
-        seq = self.cmd_seq + 1
-        changed = replace(
-            self,
-            control=control,
-            timer_ends_s=timer_ends_s,
-            energy=self.energy_at(at_s),
-            cmd_seq=seq,
-            rvrt_seq=seq if cause is Cause.REVERSION else self.rvrt_seq,
-            cur_token=token if control.ena else 0,
-        )._powered()
-        entry = Entry(
-            seq=seq,
-            token=token,
-            power_w=round(control.set_point_w(self.battery)),
-            cause=cause,
-            boot=self.boot,
-            up_s=self.up_s(at_s),
-            discharged_mwh=round(changed.energy.discharged_wh * _MILLI),
-            charged_mwh=round(changed.energy.charged_wh * _MILLI),
-            at_s=at_s,
-        )
-        ring = (entry, *changed.ring)[:RING_LENGTH]
-        return Reaction(replace(changed, ring=ring)._scheduled(), (entry,), durable=True)
-
-    def _powered(self) -> Inverter:
-        """Let the battery do what is asked for, as far as it can, from its anchor on."""
-        power_w = self.battery.permitted_w(self.set_point_w, self.energy.stored_wh)
-        return replace(self, energy=replace(self.energy, power_w=power_w))
-
-    def _scheduled(self) -> Inverter:
-        return replace(self, due_s=min(self.battery.event_at_s(self.energy), self._reverts_at_s))
-
-    # -- through a loss of power --------------------------------------------------------------------
+    def _resumed(self, timer_ends_s: float | None, now_s: float) -> Reaction:
+        """Go on with the command that stood when the power was lost, as the same command."""
+        control, settings = self.control, self.settings
+        if self.traits.restart == "keeps_without_timer":
+            timer_ends_s = None
+            if self.traits.timer != "persisted":
+                control = replace(control, rvrt_tms=0)
+                settings = settings.put({storage.TIMER: 0} if storage.TIMER in settings else {})
+        reaction = self.changed(control, settings, timer_ends_s, now_s, Cause.POWER_CYCLE)
+        return replace(reaction, inverter=replace(reaction.inverter, cur_token=self.cur_token))
 
     def memory(self, now_s: float) -> Memory:
         """What to keep so that :meth:`recall` gives the device back."""
@@ -318,13 +404,13 @@ class Inverter:
             rvrt_seq=self.rvrt_seq,
             cur_token=f"{self.cur_token:016x}",
             cur_fence=self.cur_fence,
-            reserve_wh=self.battery.reserve_wh,
-            anchor_age_s=now_s - self.energy.at_s,
-            stored_wh=self.energy.stored_wh,
-            discharged_wh=self.energy.discharged_wh,
-            charged_wh=self.energy.charged_wh,
-            power_w=self.energy.power_w,
             timer_left_s=None if self.timer_ends_s is None else self.timer_ends_s - now_s,
+            plant=_as_text(self.plant.memory(now_s)),
+            settings=self.settings.memory(),
+            limit_timers=json.dumps({name: ends_s - now_s for name, ends_s in self.limit_ends_s.items()}),
+            heard_age_s=now_s - self.heard_s,
+            alarm=self.alarm,
+            local=int(self.local),
             **{f.name: getattr(self.control, f.name) for f in fields(Control)},
         )
 
@@ -336,23 +422,44 @@ class Inverter:
         saved_at_s: float,
         ring: tuple[Entry, ...],
         *,
-        timer_acts: bool = True,
+        traits: Traits,
+        settings: Settings,
+        system: System = REFERENCE,
+        site: Site | None = None,
     ) -> Inverter:
         """The device as it stood at ``saved_at_s``, still in the boot in which it was saved."""
-        anchor_s = saved_at_s - memory.anchor_age_s
+        kept = PlantMemory(**json.loads(memory.plant))
+        limit_timers: Mapping[str, float] = json.loads(memory.limit_timers)
         return cls(
-            battery=replace(battery, reserve_wh=memory.reserve_wh),
-            energy=BatteryState(
-                anchor_s, memory.stored_wh, memory.discharged_wh, memory.charged_wh, memory.power_w
-            ),
+            plant=Plant.recall(kept, battery, saved_at_s, system, site),
             control=Control(**{f.name: getattr(memory, f.name) for f in fields(Control)}),
             started_s=saved_at_s - memory.up_s,
-            timer_acts=timer_acts,
+            traits=traits,
+            settings=settings.recall(memory.settings),
             boot=memory.boot,
             timer_ends_s=None if memory.timer_left_s is None else saved_at_s + memory.timer_left_s,
+            limit_ends_s={name: saved_at_s + left_s for name, left_s in limit_timers.items()},
+            heard_s=saved_at_s - memory.heard_age_s,
             cmd_seq=memory.cmd_seq,
             rvrt_seq=memory.rvrt_seq,
             cur_token=int(memory.cur_token, 16),
             cur_fence=memory.cur_fence,
             ring=ring,
+            alarm=memory.alarm,
+            local=bool(memory.local),
         )._scheduled()
+
+
+def _left_s(ends_s: float | None, now_s: float) -> int:
+    if ends_s is None or ends_s <= now_s:
+        return 0
+    return max(1, math.ceil(ends_s - now_s - _HAIR_S))
+
+
+def _asked_w(plant: Plant) -> float:
+    """The newest set-point that the plant has been given, whether or not its dead time is over."""
+    return plant.target_w if plant.waiting_s == math.inf else plant.waiting_w
+
+
+def _as_text(memory: PlantMemory) -> str:
+    return json.dumps({f.name: getattr(memory, f.name) for f in fields(memory)})

@@ -21,19 +21,21 @@ import os
 import sqlite3
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import closing
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import IO, Final
 
-from simulator.control import Cause, Entry, Memory
-from simulator.inverter import RING_LENGTH
+from simulator.control import RING_LENGTH, Cause, Entry, Memory
 
 APPLICATION_ID: Final = 0x48494C53
 """``HILS`` in the SQLite header: tells this file from any other database."""
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""Version 1 knew neither limits nor a plant; its device cannot be resumed, but what it did can still be read."""
+
+_READABLE: Final = (1, SCHEMA_VERSION)
 
 TOKENS_MAX: Final = 4096
 """Remembered tokens, newest first to stay: hundreds of times the ring, and 1 MiB at the most."""
@@ -56,21 +58,21 @@ CREATE TABLE device (
     rvrt_seq INTEGER NOT NULL,
     cur_token TEXT NOT NULL,
     cur_fence INTEGER NOT NULL,
-    reserve_wh REAL NOT NULL,
-    anchor_age_s REAL NOT NULL,
-    stored_wh REAL NOT NULL,
-    discharged_wh REAL NOT NULL,
-    charged_wh REAL NOT NULL,
-    power_w REAL NOT NULL,
     ena INTEGER NOT NULL,
     mod INTEGER NOT NULL,
-    w INTEGER NOT NULL,
-    w_rvrt INTEGER NOT NULL,
-    pct INTEGER NOT NULL,
-    pct_rvrt INTEGER NOT NULL,
+    w ANY NOT NULL,
+    w_rvrt ANY NOT NULL,
+    pct ANY NOT NULL,
+    pct_rvrt ANY NOT NULL,
     ena_rvrt INTEGER NOT NULL,
     rvrt_tms INTEGER NOT NULL,
-    timer_left_s REAL
+    timer_left_s REAL,
+    plant TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    limit_timers TEXT NOT NULL,
+    heard_age_s REAL NOT NULL,
+    alarm INTEGER NOT NULL,
+    local INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE journal (
     seq INTEGER PRIMARY KEY,
@@ -153,11 +155,18 @@ class Journal:
         return self._stamp is not None
 
     def load(self) -> Saved | None:
-        """What the last run left behind; None for a device that was never switched on."""
+        """What the last run left behind; None for a device that was never switched on.
+
+        Raises :class:`JournalUnusable` for the journal of another kind of unit.
+        """
         if self._database is None:
             return None
         row = self._database.execute(_LOAD).fetchone()
         if row is None:
+            if _newest(self._database, 1):
+                raise JournalUnusable(
+                    f"{self._path} is the journal of another kind of unit; give another path"
+                )
             return None
         saved_wall_s, *values = row
         stamp_wall_s = self._read_stamp()
@@ -170,13 +179,18 @@ class Journal:
         """
         kept = tuple(entries)
         if self._database is None:
-            self._entries += kept
-        else:
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                self._database.executemany(_APPEND, map(_entry_row, kept))
-                self._database.execute(_SAVE, (wall_s, *astuple(memory)))
+            self.note(kept)
+            return
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(_APPEND, map(_entry_row, kept))
+            self._database.execute(_SAVE, (wall_s, *astuple(memory)))
         self._remember_tokens(kept)
+
+    def note(self, entries: tuple[Entry, ...]) -> None:
+        """Keep the new entries of a device without a file, which has no state to come back to."""
+        self._entries += entries
+        self._remember_tokens(entries)
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry, oldest first; without a file the newest :data:`ENTRIES_MAX`."""
@@ -243,7 +257,7 @@ def read_journal(path: Path) -> tuple[Entry, ...]:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             database.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-            _check(database, path)
+            _check(database, path, _READABLE)
             return _newest(database, _ALL)[::-1]
     except sqlite3.Error as error:
         raise JournalUnusable(f"{path}: {error}") from error
@@ -259,7 +273,7 @@ def _open(path: Path) -> sqlite3.Connection:
                 f"PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN IMMEDIATE; {_SCHEMA} "
                 f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
-        _check(database, path)
+        _check(database, path, (SCHEMA_VERSION,))
         database.execute("PRAGMA synchronous = FULL")
         mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         full = 2
@@ -274,13 +288,16 @@ def _open(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _check(database: sqlite3.Connection, path: Path) -> None:
+def _check(database: sqlite3.Connection, path: Path, versions: Container[int]) -> None:
     application_id = database.execute("PRAGMA application_id").fetchone()[0]
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if application_id != APPLICATION_ID:
         raise JournalUnusable(f"{path} is another program's database (application_id {application_id:#x})")
-    if version != SCHEMA_VERSION:
-        raise JournalUnusable(f"{path} has version {version}, this is version {SCHEMA_VERSION}")
+    if version not in versions:
+        raise JournalUnusable(
+            f"{path} has version {version}, this is version {SCHEMA_VERSION}: it was not changed; "
+            "keep it as a record and give the device a new file"
+        )
 
 
 def _newest(database: sqlite3.Connection, limit: int, where: str = "") -> tuple[Entry, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 
-from adapters.registers import BASE_ADDRESSES, END_MODEL, SUNS, Model, Point, decode, encode
+from adapters.registers import BASE_ADDRESSES, END_MODEL, SUNS, Model, Point, encode
 
 WINDOWS_MAX: Final = 512
 """Remembered read windows per map: clients poll a handful, and one that probes all must not fill memory."""
@@ -31,6 +31,8 @@ _CODES: Final[Mapping[str, str]] = {
     "bitfield32": "I",
     "int32": "i",
     "uint64": "Q",
+    "acc32": "I",
+    "acc64": "Q",
 }
 
 Subject = TypeVar("Subject")
@@ -38,11 +40,14 @@ Subject = TypeVar("Subject")
 
 
 class Refusal(IntEnum):
-    """Modbus exception codes that a device gives."""
+    """Modbus exception codes that a unit gives, the odd ones included."""
 
+    ILLEGAL_FUNCTION = 1
     ILLEGAL_ADDRESS = 2
     ILLEGAL_VALUE = 3
     DEVICE_FAILURE = 4
+    ACKNOWLEDGE = 5
+    BUSY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +100,25 @@ class _Window(Generic[Subject]):
     unpack: Callable[[bytes | bytearray], tuple[Any, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """How to take a write of one window apart."""
+
+    pack: Callable[..., bytes]
+    unpack: Callable[[bytes], tuple[int, ...]]
+    """The raw values of :attr:`points`, in order."""
+    points: tuple[tuple[tuple[int, str], int, frozenset[int], int], ...]
+    """Each writable point: its key, its sentinel, the values it allows (none: any), its power of ten."""
+    skips: bool
+    """Whether the window covers points that may not be written, too."""
+
+
 class Layout(Generic[Subject]):
     """One register map. Unchanging once built, apart from its memory of windows; share it freely.
 
     ``values`` gives the points that never change, by model and name; a point that is neither there nor in
-    ``runs`` holds the sentinel of its type. ``writable`` names the points that this device lets be written.
+    ``runs`` holds the sentinel of its type. ``writable`` names the points that this device lets be written, and
+    ``exponents`` the power of ten between the register and the value in its unit where it is not 0.
     Raises ``ValueError`` for a value that does not fit its point, for a run with gaps, and for a base
     address that SunSpec does not allow.
     """
@@ -111,6 +130,7 @@ class Layout(Generic[Subject]):
         runs: Iterable[Run[Subject]],
         writable: frozenset[tuple[int, str]],
         base: int = BASE_ADDRESSES[0],
+        exponents: Mapping[tuple[int, str], int] | None = None,
     ) -> None:
         if base not in (*BASE_ADDRESSES, 1):
             raise ValueError(f"base must be one of {sorted((*BASE_ADDRESSES, 1))}, not {base!r}")
@@ -120,9 +140,11 @@ class Layout(Generic[Subject]):
         """The address just behind the map."""
         self._starts: Final = tuple(placed.address for placed in self._placed)
         self._writable: Final = writable
+        self._exponents: Final = {} if exponents is None else exponents
         self._static: Final = _static_bytes(models, values)
         self._runs: Final = tuple(_place(run, self._placed, base) for run in runs)
         self._windows: dict[tuple[int, int], _Window[Subject]] = {}
+        self._targets: dict[tuple[int, int], _Target] = {}
 
     def address(self, model: int, name: str) -> int:
         """Where a point begins. Raises ``KeyError`` if there is no such point."""
@@ -148,31 +170,58 @@ class Layout(Generic[Subject]):
             data[patch.target] = run.pack(*run.values(subject))[patch.source]
         return list(window.unpack(data))
 
-    def decode_write(self, address: int, values: Sequence[int]) -> dict[str, int] | Refusal:
-        """The writable points that a write covers, by name; all of it is refused if any part is wrong.
+    def decode_write(
+        self, address: int, values: Sequence[int], read_only: Refusal | None = None
+    ) -> dict[tuple[int, str], float] | Refusal:
+        """The writable points that a write covers, in their units; all of it is refused if any part is wrong.
 
         A point that may not be written, or that this device does not implement, is left out without an
-        exception: SunSpec devices ignore such writes. Half of a point is refused, whatever the point.
+        exception, since SunSpec devices ignore such writes, or the request is refused with ``read_only``. Half of
+        a point is refused, whatever the point.
         """
-        if not self.holds(address, len(values)):
-            return Refusal.ILLEGAL_ADDRESS
-        end = address + len(values)
-        found: dict[str, int] = {}
-        first = max(0, bisect_right(self._starts, address) - 1)
-        for placed in self._placed[first:]:
+        target = self._targets.get((address, len(values)))
+        if target is None:
+            if not self.holds(address, len(values)):
+                return Refusal.ILLEGAL_ADDRESS
+            target = self._plan_write(address, len(values))
+            if target is None:
+                return Refusal.ILLEGAL_VALUE
+        if target.skips and read_only is not None:
+            return read_only
+        found: dict[tuple[int, str], float] = {}
+        raws = target.unpack(target.pack(*values))
+        for (key, sentinel, symbols, exponent), raw in zip(target.points, raws, strict=True):
+            if raw == sentinel or (symbols and raw not in symbols):
+                return Refusal.ILLEGAL_VALUE
+            found[key] = raw * 10**exponent if exponent >= 0 else raw / 10**-exponent
+        return found
+
+    def _plan_write(self, address: int, count: int) -> _Target | None:
+        """How to take a write of this window apart; None if it covers half of a point."""
+        at, end, codes, points = address, address + count, ">", []
+        for placed in self._placed[max(0, bisect_right(self._starts, address) - 1) :]:
             if placed.address >= end:
                 break
             if placed.end <= address:
                 continue
             if placed.address < address or placed.end > end:
-                return Refusal.ILLEGAL_VALUE
-            if (placed.model, placed.point.name) not in self._writable:
+                return None
+            key = placed.model, placed.point.name
+            if key not in self._writable:
                 continue
-            value = decode(placed.point, values[placed.address - address : placed.end - address])
-            if value is None or (placed.point.symbols and value not in placed.point.symbols):
-                return Refusal.ILLEGAL_VALUE
-            found[placed.point.name] = value
-        return found
+            code = _CODES[placed.point.type]
+            words = struct.pack(f">{placed.point.size}H", *encode(placed.point, None))
+            (sentinel,) = struct.unpack(f">{code}", words)
+            points.append((key, sentinel, frozenset(placed.point.symbols), self._exponents.get(key, 0)))
+            codes += "xx" * (placed.address - at) + code
+            at = placed.end
+        codes += "xx" * (end - at)
+        target = _Target(
+            struct.Struct(f">{count}H").pack, struct.Struct(codes).unpack, tuple(points), "x" in codes
+        )
+        if len(self._targets) < WINDOWS_MAX:
+            self._targets[address, count] = target
+        return target
 
     def _plan(self, address: int, count: int) -> _Window[Subject]:
         start = (address - self.base) * 2

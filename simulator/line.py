@@ -1,4 +1,4 @@
-"""The RTU face of one or more devices: a serial port, or the far end of a pseudo-terminal."""
+"""The RTU face of one or more units: a serial port, or the far end of a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import os
 import tty
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import serial
-from pymodbus.simulator.simcore import SimCore
 
 from adapters.wire import PARITIES, Parity
-from simulator.device import Device
-from simulator.handler import Answers, RtuConversation, sim_devices
-from simulator.stamp import stamp
+from simulator.handler import Answers, Counter, Request, RtuConversation, hear
+from simulator.stamp import Sweep
+from simulator.unit import Unit
 
 UNIT_MAX: Final = 247
 """Above lie reserved addresses; 0 is for everybody (Modbus over serial line V1.02, 2.2)."""
@@ -29,37 +29,40 @@ _log = logging.getLogger(__name__)
 
 
 class SerialServer:
-    """Serves ``devices``, by unit id, on one serial line.
+    """Serves ``units``, by unit id, on one serial line.
 
     ``port`` names a serial port, which is then this server's alone. None makes a pseudo-terminal; :attr:`port`
     names its near end once :meth:`start` has returned, and who opens that end is on the line.
-    ``real_time`` is as for :class:`~simulator.server.SimulatorServer`. Raises ``ValueError`` for a unit id
-    outside 1..247, or for no device at all.
+    ``real_time`` is as for :class:`~simulator.server.SimulatorServer`, and so is ``service_delay_s``, the only
+    one of its manners that a line can have. Raises ``ValueError`` for a unit id outside 1..247, or for no unit.
     """
 
     def __init__(
         self,
-        devices: Mapping[int, Device],
+        units: Mapping[int, Unit],
         port: str | None = None,
         *,
         baudrate: int = 9600,
         parity: Parity = "none",
         stopbits: int = 1,
         real_time: bool = False,
+        service_delay_s: float = 0.0,
     ) -> None:
-        if not devices:
-            raise ValueError("a server needs at least one device")
-        if wrong := sorted(unit for unit in devices if not 1 <= unit <= UNIT_MAX):
+        if not units:
+            raise ValueError("a server needs at least one unit")
+        if wrong := sorted(unit for unit in units if not 1 <= unit <= UNIT_MAX):
             raise ValueError(f"unit ids on a serial line must be within 1..{UNIT_MAX}, not {wrong}")
-        self._devices: Final = dict(devices)
+        self._units: Final = dict(units)
         self.port = port
         self._baudrate, self._parity, self._stopbits = baudrate, parity, stopbits
-        self._real_time: Final = real_time
+        self._sweep: Final = Sweep(self._units.values()) if real_time else None
+        self._service_delay_s: Final = service_delay_s
+        self._counter: Counter | None = None
         self._serial: serial.Serial | None = None
         self._ends: tuple[int, ...] = ()
         self._descriptor = -1
         self._unsent = b""
-        self._stamping: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self.closed: asyncio.Future[None] | None = None
         """Done when the line is gone, while it serves."""
 
@@ -84,20 +87,22 @@ class SerialServer:
             )
             self._descriptor = self._serial.fileno()
         loop = asyncio.get_running_loop()
-        self._conversation = RtuConversation(Answers(SimCore(sim_devices(self._devices))), loop.time)
+        answers = Answers(self._units, None if self._sweep is None else self._sweep.woken)
+        self._conversation = RtuConversation(answers, loop.time)
+        self._counter = Counter(loop, self._service_delay_s) if self._service_delay_s else None
         self.closed = loop.create_future()
         loop.add_reader(self._descriptor, self._readable)
-        if self._real_time:
-            self._stamping = asyncio.create_task(stamp(self._devices.values()))
+        if self._sweep is not None:
+            self._sweeping = asyncio.create_task(self._sweep.run())
         return self.port
 
     async def stop(self) -> None:
-        """Give the line back. The devices stay on."""
-        stamping, self._stamping = self._stamping, None
-        if stamping is not None:
-            stamping.cancel()
+        """Give the line back. The units stay on."""
+        sweeping, self._sweeping = self._sweeping, None
+        if sweeping is not None:
+            sweeping.cancel()
             with suppress(asyncio.CancelledError):
-                await stamping
+                await sweeping
         self._release()
 
     async def serve_forever(self) -> None:
@@ -121,8 +126,17 @@ class SerialServer:
         if not data:
             self._release()
             return
-        answer, _ = self._conversation.hear(data)
-        if answer and len(self._unsent) <= UNSENT_BYTES_MAX:
+        if self._counter is None:
+            self._say(hear(self._conversation, data)[0])
+            return
+        for request in self._conversation.cut(data)[0]:
+            self._counter.wait(partial(self._answer, request))
+
+    def _answer(self, request: Request) -> None:
+        self._say(self._conversation.reply(request))
+
+    def _say(self, answer: bytes) -> None:
+        if answer and self._descriptor >= 0 and len(self._unsent) <= UNSENT_BYTES_MAX:
             self._unsent += answer
             self._send()
 
@@ -146,6 +160,8 @@ class SerialServer:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
+        if self._counter is not None:
+            self._counter.close()
         loop = asyncio.get_running_loop()
         loop.remove_reader(descriptor)
         loop.remove_writer(descriptor)

@@ -1,13 +1,12 @@
 """The TCP faces of one or more devices, on pymodbus: Modbus/TCP, RTU over TCP, Modbus/TCP Security.
 
-Several units may share a port, as behind a gateway. Function codes 3, 4, 6 and 16 are served; 4 reads the
-same map as 3. What a request does is decided by the :class:`~simulator.device.Device`; this module only
-gets frames in and out, strictly in order.
+Several units may share a port, as behind a gateway. Function codes 3, 4, 6 and 16 are served. What a request
+does is decided by the :class:`~simulator.unit.Unit`; this module only gets frames in and out, strictly in order.
 
-The connection handler is our own, because the one of pymodbus 3.16 cannot be an oracle: it answers only the
-first of several requests in one segment, its replies carry the transaction id and unit of whatever came
-last, and inside TLS it takes every record for one frame. Every request here is answered before the next is
-looked at (:mod:`simulator.handler`).
+Listening, connections and TLS are pymodbus's. The connection handler is our own, because the one of pymodbus
+3.16 cannot be an oracle: it answers only the first of several requests in one segment, its replies carry the
+transaction id and unit of whatever came last, and inside TLS it takes every record for one frame
+(tests/simulator/test_contract.py has them all). Every request here is answered before the next is looked at.
 """
 
 from __future__ import annotations
@@ -17,65 +16,67 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal
 
 from pymodbus.server import ModbusTcpServer
 from pymodbus.server.requesthandler import ServerRequestHandler
-from pymodbus.simulator.simcore import SimCore
+from pymodbus.simulator import DataType, SimData, SimDevice
 
-from simulator.device import Device
 from simulator.door import Door, turns
-from simulator.handler import Answers, Conversation, RtuConversation, TcpConversation, sim_devices
-from simulator.stamp import stamp
+from simulator.handler import Answers, Conversation, Counter, Request, RtuConversation, TcpConversation, hear
+from simulator.stamp import Sweep
 from simulator.tls import WRITERS, ServerTls, peer_role
+from simulator.unit import Manners, Unit
 
 UNIT_MAX: Final = 255
 """One byte in the frame."""
 
 _BACKLOG: Final = 128
+_PLAIN: Final = Manners()
 
 
 class SimulatorServer:
-    """Serves ``devices``, by unit id, on one port. Port 0 lets the system choose.
+    """Serves ``units``, by unit id, on one port. Port 0 lets the system choose.
 
-    The devices belong to the caller, before, during and after. ``real_time`` says that their clock goes by
-    itself: then an idle device is settled and stamped once a second, so that a reversion is in the journal
-    when it happens and not at the next request. On a virtual clock nothing may happen between requests.
-    ``framing`` is what the port speaks; ``tls``, if given, wraps Modbus/TCP, and then writing needs a role.
-    ``sessions_max`` is how many connections it serves at a time, 0 for any number: one more is closed at once
-    and without a word, as inverters with a single session do. Raises ``ValueError`` for a unit id outside
-    0..255, for no device at all, for RTU inside TLS, or for ``sessions_max`` below 0.
+    The units belong to the caller, before, during and after. ``real_time`` says that their clock goes by itself:
+    then what happens to them without a request is in their journal when it happens, and their stamp is kept; a
+    fleet shares one ``sweep`` for that. On a virtual clock nothing may happen between requests. ``framing`` is
+    what the port speaks; ``tls``, if given, wraps Modbus/TCP, and then writing needs a role. ``manners`` say how
+    clients are treated; ``sessions_max``, of them, may be given by itself. Raises ``ValueError`` for a unit id
+    outside 0..255, for no unit at all, for RTU inside TLS, or for ``sessions_max`` below 0.
     """
 
     def __init__(
         self,
-        devices: Mapping[int, Device],
+        units: Mapping[int, Unit],
         host: str = "127.0.0.1",
         port: int = 0,
         *,
         real_time: bool = False,
         framing: Literal["tcp", "rtu"] = "tcp",
         tls: ServerTls | None = None,
+        manners: Manners = _PLAIN,
         sessions_max: int = 0,
+        sweep: Sweep | None = None,
     ) -> None:
-        if not devices:
-            raise ValueError("a server needs at least one device")
-        if wrong := sorted(unit for unit in devices if not 0 <= unit <= UNIT_MAX):
+        if not units:
+            raise ValueError("a server needs at least one unit")
+        if wrong := sorted(unit for unit in units if not 0 <= unit <= UNIT_MAX):
             raise ValueError(f"unit ids must be within 0..{UNIT_MAX}, not {wrong}")
         if tls is not None and framing != "tcp":
             raise ValueError("Modbus/TCP Security has Modbus/TCP's frames, not RTU's")
-        if sessions_max < 0:
-            raise ValueError(f"sessions_max must be 0 (no limit) or above, not {sessions_max}")
-        self._devices: Final = dict(devices)
+        self._units: Final = dict(units)
         self._address: Final = (host, port)
-        self._real_time: Final = real_time
         self._framing: Final = framing
         self._tls: Final = tls
-        self._sessions_max: Final = sessions_max
+        self._manners: Final = replace(manners, sessions_max=sessions_max) if sessions_max else manners
+        self._sweep: Final = Sweep(self._units.values()) if real_time and sweep is None else sweep
+        self._sweeps: Final = real_time and sweep is None
         self._server: _Server | None = None
         self._door: Door | None = None
-        self._stamping: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
         """Listen, and return the port. Raises ``OSError`` if address or certificates cannot be had.
@@ -86,31 +87,35 @@ class SimulatorServer:
             raise RuntimeError("the server is running already")
         context = None if self._tls is None else self._tls.context()
         host, port = self._address
+        manners, sweep = self._manners, self._sweep
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        door = Door(listener, self._sessions_max)
+        door = Door(listener, manners.sessions_max, newest_wins=manners.newest_wins)
+        answers = Answers(self._units, None if sweep is None else sweep.woken)
         try:
-            server = _Server(self._devices, door, self._framing, context)
+            server = _Server(answers, door, self._framing, context, manners)
             await server.serve_forever(background=True)
         except BaseException:
             door.close()
             raise
         self._server, self._door = server, door
-        if self._real_time:
-            self._stamping = asyncio.create_task(stamp(self._devices.values()))
+        if self._sweeps and sweep is not None:
+            self._sweeping = asyncio.create_task(sweep.run())
         bound: int = door.getsockname()[1]
         return bound
 
     async def stop(self) -> None:
-        """Stop listening and close every connection. The devices stay on."""
+        """Stop listening and close every connection. The units stay on."""
         server, self._server = self._server, None
-        stamping, self._stamping = self._stamping, None
-        if stamping is not None:
-            stamping.cancel()
+        sweeping, self._sweeping = self._sweeping, None
+        if sweeping is not None:
+            sweeping.cancel()
             with suppress(asyncio.CancelledError):
-                await stamping
+                await sweeping
         if server is not None and self._door is not None:
             await self._door.shut()
+            if server.counter is not None:
+                server.counter.close()
             if self._tls is not None:  # a farewell inside TLS would be waited for, half a minute if need be
                 for connection in list(server.active_connections.values()):
                     connection.transport.abort()  # type: ignore[attr-defined]
@@ -131,23 +136,26 @@ class SimulatorServer:
 class _Server(ModbusTcpServer):
     """A pymodbus server with our connection handler, on a socket that is bound already.
 
-    pymodbus turns a failing bind into a log line, and the reason is lost; so it is not asked to bind.
+    pymodbus turns a failing bind into a log line, and the reason is lost; so it is not asked to bind. Nor for
+    registers: the one that it is given, because it must have some, is never read.
     """
 
     def __init__(
         self,
-        devices: Mapping[int, Device],
+        answers: Answers,
         listener: socket.socket,
         framing: Literal["tcp", "rtu"],
         tls: ssl.SSLContext | None,
+        manners: Manners,
     ) -> None:
-        super().__init__(sim_devices(devices))
+        super().__init__(SimDevice(1, simdata=[SimData(0, values=0, datatype=DataType.REGISTERS)]))
         self.call_create = partial(
             self.loop.create_server, self.handle_new_connection, sock=listener, ssl=tls
         )
-        assert isinstance(self.context, SimCore)
-        self._answers: Final = Answers(self.context)
+        self._answers: Final = answers
         self._speaks: Final = framing
+        self.manners: Final = manners
+        self.counter: Final = Counter(self.loop, manners.service_delay_s) if manners.service_delay_s else None
 
     def handle_new_connection(self) -> OrderedHandler:
         """A connection counts once it is made: a handshake that was refused leaves nothing behind."""
@@ -171,7 +179,11 @@ class OrderedHandler(ServerRequestHandler):
     def __init__(self, owner: _Server, *traces: Callable[..., Any] | None) -> None:
         super().__init__(owner, *traces)  # type: ignore[no-untyped-call]
         self._owner: Final = owner
+        self._manners: Final = owner.manners
+        self._is_plain: Final = owner.manners == _PLAIN
         self._conversation: Conversation | None = None
+        self._heard_s = self._made_s = 0.0
+        self._idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The conversation begins once it is known who is there."""
@@ -179,16 +191,56 @@ class OrderedHandler(ServerRequestHandler):
         self._owner.active_connections[self.unique_id] = self
         self.listener = self._owner
         super().connection_made(transport)
+        self._heard_s = self._made_s = self._owner.loop.time()
+        if self._manners.idle_close_s:
+            self._close_if_idle()
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        super().connection_lost(reason)
 
     def data_received(self, data: bytes) -> None:
         """Answer every whole request; after what cannot be Modbus, end the connection."""
         if self.is_closing or self._conversation is None:
             return
-        replies, broken = self._conversation.hear(data)
+        if not self._is_plain:
+            self._mannered(data)
+            return
+        self._say(*hear(self._conversation, data))
+
+    def _say(self, replies: bytes, broken: bool) -> None:
         if replies and self.transport is not None:
             self.transport.write(replies)  # type: ignore[attr-defined]
         if broken:
             self.close()
+
+    def _mannered(self, data: bytes) -> None:
+        """As :meth:`data_received`, of a port that takes its time."""
+        conversation, counter = self._conversation, self._owner.counter
+        assert conversation is not None
+        self._heard_s = self._owner.loop.time()
+        if self._heard_s - self._made_s < self._manners.connect_delay_s:
+            return
+        if counter is None:
+            self._say(*hear(conversation, data))
+            return
+        requests, broken = conversation.cut(data)
+        for request in requests:
+            counter.wait(partial(self._answer, conversation, request))
+        if broken:
+            counter.wait(self.close)
+
+    def _answer(self, conversation: Conversation, request: Request) -> None:
+        self._say(conversation.reply(request), False)
+
+    def _close_if_idle(self) -> None:
+        """Now, or when it may be time."""
+        loop, patience_s = self._owner.loop, self._manners.idle_close_s
+        if loop.time() - self._heard_s >= patience_s:
+            self.close()
+        else:
+            self._idle = loop.call_at(self._heard_s + patience_s, self._close_if_idle)
 
     def pause_writing(self) -> None:
         """A client that asks without reading the answers is not listened to until it does."""

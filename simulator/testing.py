@@ -16,6 +16,7 @@ from ledger.ports import Clock
 from simulator.battery import Battery
 from simulator.device import Device
 from simulator.server import SimulatorServer
+from simulator.unit import Unit
 
 PATIENCE_S: Final = 10.0
 """Starting and stopping take milliseconds; what takes this long hangs."""
@@ -36,12 +37,12 @@ def served(clock: Clock, battery: Battery | None = None, *, unit: int = 1) -> It
 
 
 @contextmanager
-def serving(devices: Mapping[int, Device]) -> Iterator[int]:
-    """Devices of the caller's, by unit id, on loopback, in a thread of their own; gives the port."""
+def serving(units: Mapping[int, Unit]) -> Iterator[int]:
+    """Units of the caller's, by unit id, on loopback, in a thread of their own; gives the port."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    server = SimulatorServer(devices)
+    server = SimulatorServer(units)
     try:
         yield asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE_S)
     finally:

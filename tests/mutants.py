@@ -56,7 +56,16 @@ MUTANT_FACTOR = 5.0
 """...and this many times what the unchanged test took, before it counts as hanging."""
 
 NOT_COPIED = (
-    *(".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache", ".hypothesis"),
+    *(
+        ".git",
+        ".venv",
+        ".venv-clients",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".import_linter_cache",
+        ".hypothesis",
+    ),
     *("runs", "build", "dist"),
 )
 """In the root only: large, and no test needs them."""

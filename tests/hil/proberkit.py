@@ -81,7 +81,7 @@ class Bench:
     def stands(self) -> tuple[int, int, int]:
         """(enabled, power, timer) in the unit's registers."""
         control = self.device.inverter.control
-        return control.ena, control.w, control.rvrt_tms
+        return control.ena, int(control.w), control.rvrt_tms
 
     def command(self, *values: int) -> None:
         """By somebody else."""

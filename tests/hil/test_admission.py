@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hil.admission import Permission, in_parts, left_alone, may_repeat
+from hil.admission import Permission, hearsay, in_parts, left_alone, may_repeat
 from hil.probe_record import ProbeRecord, TimerFound
 from ledger.model import Capabilities, Identity
 from tests.hil.rehearsalkit import bench
@@ -115,6 +115,28 @@ def test_a_block_that_is_taken_in_parts_is_no_command() -> None:
     assert in_parts(bench(), probed(atomic=None)) is None
     assert in_parts(bench(), None) is None
     assert in_parts(bench(target={"commit": "enable_last"}), probed(atomic=False)) is None
+
+
+@pytest.mark.mutation(
+    FILE,
+    '    if record is not None:\n        return None\n    return (\n        f"profile',
+    '    if True:\n        return None\n    return (\n        f"profile',
+)
+@pytest.mark.mutation(
+    FILE,
+    '    if record is not None:\n        return None\n    return (\n        f"profile',
+    '    return (\n        f"profile',
+)
+def test_a_unit_that_is_known_by_hearsay_is_not_commanded() -> None:
+    """A shipped vendor profile is others' words: a probe, or somebody who stays there, comes first."""
+    named = bench(target={"adapter": "profile", "profile": "huawei-sun2000-luna2000"})
+    said = hearsay(named, ALONE, None)
+    assert said is not None
+    assert "huawei-sun2000-luna2000 is what public sources say, and was never seen on a unit" in said
+    assert "run hil probe first" in said
+    assert hearsay(named, Permission(arm="HIL-0001", attended=True), None) is None
+    assert hearsay(named, ALONE, probed()) is None
+    assert hearsay(bench(), ALONE, None) is None
 
 
 @pytest.mark.mutation(

@@ -319,7 +319,7 @@ def test_ctrl_c_leaves_a_safe_unit_and_no_record(
     assert kept(config) is None
 
 
-def in_force(folder: Path) -> tuple[int, int, int]:
+def in_force(folder: Path) -> tuple[int, float, int]:
     """(enabled, power, timer) by the stand-in's own journal."""
     journal = Journal(folder / "device.sqlite")
     try:

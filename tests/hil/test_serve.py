@@ -74,7 +74,7 @@ def test_a_signal_ends_it_in_good_order(number: int, serve: Serve) -> None:
     assert (process.returncode, err) == (0, "")
 
 
-@pytest.mark.mutation("hil/serve.py", "journal_path=journal,", "journal_path=None,")
+@pytest.mark.mutation("hil/serve.py", "Path(simulator.journal) if simulator.journal else None", "None")
 def test_a_journal_survives_a_kill(serve: Serve, tmp_path: Path) -> None:
     """Killed and started again on its journal, the device counts the boot and is in its default mode."""
     journal = f"[simulator]\njournal = {str(tmp_path / 'device.sqlite')!r}"

@@ -30,6 +30,7 @@ from simulator.journal import stamp_path
 from tests.adapters.kit import pulse
 
 SIMULATE = "hil/simulate.py"
+MAKER = "hil/unitmaker.py"
 PATIENCE_S = 30.0
 """Nothing here takes this long; what does has hung."""
 WALL_AT_0_S = 1_700_000_000.0
@@ -179,7 +180,7 @@ def ended_well(simulator: Simulator) -> None:
 @pytest.mark.parametrize(
     ("keys", "enabled"), [({}, False), ({"timer": "acts"}, False), ({"timer": "cosmetic"}, True)]
 )
-@pytest.mark.mutation(SIMULATE, "        timer_acts=TIMERS[timer],\n", "")
+@pytest.mark.mutation(MAKER, "traits = replace(traits, timer=timer)", "pass")
 def test_the_timer_acts_or_is_cosmetic(
     keys: dict[str, str], enabled: bool, start: Start, tmp_path: Path
 ) -> None:
@@ -201,7 +202,7 @@ def test_an_unknown_timer_is_refused(start: Start) -> None:
     assert last == "ValueError: timer = 'decorative': nothing was started; give acts or cosmetic"
 
 
-@pytest.mark.mutation(SIMULATE, '        temp_c=settings.get("temp_c", TEMP_C),\n', "")
+@pytest.mark.mutation(MAKER, '            temp_c=settings.get("temp_c", TEMP_C),\n', "")
 def test_it_is_as_warm_as_it_is_told(start: Start) -> None:
     """``temp_c``."""
     assert sample(start(temp_c=61.5).port).temp_c.value == 61.5
@@ -216,8 +217,8 @@ def test_plain_modbus_is_its_own_truth(start: Start) -> None:
     assert simulator.port == simulator.tested > 0
 
 
-@pytest.mark.mutation(SIMULATE, '        sessions_max=settings.get("sessions_max", 0),\n', "")
-@pytest.mark.mutation(SIMULATE, ' and not settings.get("sessions_max", 0)', "")
+@pytest.mark.mutation(SIMULATE, "        manners=manners,\n", "")
+@pytest.mark.mutation(SIMULATE, " and manners_of(settings) == Manners()", "")
 def test_the_session_limit_is_the_tested_wires(start: Start) -> None:
     """One session on the wire under test; the truth has a port of its own and is never shut out."""
     simulator = start(sessions_max=1)
@@ -230,6 +231,15 @@ def test_the_session_limit_is_the_tested_wires(start: Start) -> None:
             with actuator(simulator.port) as truth, actuator(simulator.port) as another:
                 assert (truth.identify().serial, another.identify().serial) == ("HIL-0001", "HIL-0001")
         first.read()
+    sample(simulator.tested)
+
+
+@pytest.mark.mutation(SIMULATE, "beneath = unit.unit if isinstance(unit, Quirky) else unit", "beneath = unit")
+def test_the_truth_is_told_by_the_unit_beneath(start: Start) -> None:
+    """What a personality does to requests and answers happens on the wire under test alone."""
+    simulator = start(personality="conformant")
+    assert simulator.port != simulator.tested
+    sample(simulator.port)
     sample(simulator.tested)
 
 
@@ -264,7 +274,7 @@ def listening(pid: int) -> set[int]:
     return ports
 
 
-@pytest.mark.mutation(SIMULATE, 'if settings.get("truth", True) and not', "if not")
+@pytest.mark.mutation(SIMULATE, 'if settings.get("truth", True) and (', "if (")
 def test_without_the_truth_only_the_tested_wire_is_served(start: Start) -> None:
     """``truth`` false: one port, reported twice, and no other way in."""
     simulator = start(sessions_max=1, truth=False)
@@ -296,7 +306,7 @@ def stamped_s(tmp_path: Path) -> float:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "lifeline"])
-@pytest.mark.mutation(SIMULATE, "with closing(device):", "if True:")
+@pytest.mark.mutation(SIMULATE, "with closing(unit):", "if True:")
 @pytest.mark.mutation(SIMULATE, "add_signal_handler(signal.SIGTERM, end.set)", "set_debug(False)")
 @pytest.mark.mutation(SIMULATE, "            end.set()\n", "")
 def test_it_ends_in_good_order(how: str, start: Start, tmp_path: Path) -> None:

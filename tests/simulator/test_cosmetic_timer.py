@@ -26,7 +26,9 @@ def causes(device: Device) -> list[Cause]:
 
 
 @pytest.mark.mutation(INVERTER, "if self.timer_acts and self.timer_ends_s", "if self.timer_ends_s")
-@pytest.mark.mutation(INVERTER, "Control(), now_s, timer_acts)", "Control(), now_s)")
+@pytest.mark.mutation(
+    "simulator/device.py", 'traits if timer_acts else replace(traits, timer="cosmetic")', "traits"
+)
 def test_the_set_point_outlives_its_timer(cosmetic: Device, clock: ManualClock) -> None:
     """Two hours after a pulse of one: still discharging, and the journal knows of no change but the first."""
     assert pulse(cosmetic, 2000, 3600) is None
@@ -37,9 +39,7 @@ def test_the_set_point_outlives_its_timer(cosmetic: Device, clock: ManualClock) 
     assert (causes(cosmetic), value(cosmetic, 64900, "RvrtSeq")) == ([Cause.SET], 0)
 
 
-@pytest.mark.mutation(
-    INVERTER, "if self.timer_ends_s is None or self.timer_ends_s <= now_s:", "if self.timer_ends_s is None:"
-)
+@pytest.mark.mutation(INVERTER, "if ends_s is None or ends_s <= now_s:", "if ends_s is None:")
 def test_it_counts_down_to_0_and_stays_there(cosmetic: Device, clock: ManualClock) -> None:
     """WSetRvrtRem looks like any other unit's until the end, and says 0 from then on; WSetRvrtTms as written."""
     pulse(cosmetic, 2000, 60)
@@ -70,9 +70,7 @@ def test_a_mailbox_command_does_not_end_either(cosmetic: Device, clock: ManualCl
     assert (value(cosmetic, 64900, "CurTok"), value(cosmetic, 64900, "EffW")) == (0xA1, 2000)
 
 
-@pytest.mark.mutation(
-    INVERTER, "if inverter._reverts_at_s <= inverter.due_s:", "if inverter.timer_ends_s is not None:"
-)
+@pytest.mark.mutation(INVERTER, "if self._reverts_at_s <= self.due_s:", "if self.timer_ends_s is not None:")
 def test_the_reserve_still_stops_it(cosmetic: Device, clock: ManualClock) -> None:
     """What the timer does not end, the reserve does: 12.5 kWh above it give 11 kWh."""
     pulse(cosmetic, 2000, 60)
@@ -93,8 +91,12 @@ def test_a_release_ends_it(cosmetic: Device, clock: ManualClock) -> None:
     assert causes(cosmetic) == [Cause.SET, Cause.RELEASE]
 
 
-@pytest.mark.mutation("simulator/device.py", "saved_s, ring, timer_acts=self._timer_acts)", "saved_s, ring)")
-@pytest.mark.mutation(INVERTER, "            timer_acts=timer_acts,\n", "")
+@pytest.mark.mutation(
+    "simulator/device.py",
+    "self._journal.newest(),\n            traits=self._traits,",
+    "self._journal.newest(),\n            traits=Traits(),",
+)
+@pytest.mark.mutation(INVERTER, "            traits=traits,\n", "            traits=Traits(),\n")
 def test_it_is_no_better_before_or_after_a_loss_of_power(switch_on: Start, clock: ManualClock) -> None:
     """Until the power was lost, the set-point ran past its timer; after it, a new one does."""
     pulse(switch_on(timer_acts=False), 2000, 60)

@@ -11,6 +11,7 @@ from simulator.control import Cause
 from simulator.device import Device
 from simulator.inverter import Inverter
 from simulator.layout import Refusal
+from simulator.requests import take
 from tests.simulator.simkit import HOUR_S, ManualClock, pulse, put, scaled, value
 
 
@@ -24,8 +25,8 @@ class TestPulse:
 
     @pytest.mark.mutation(
         "simulator/inverter.py",
-        "due_s=min(self.battery.event_at_s(self.energy), self._reverts_at_s)",
-        "due_s=self.battery.event_at_s(self.energy)",
+        "return min(plant.due_s, own_s, meets",
+        "return min(plant.due_s, meets",
     )
     def test_it_ends_by_itself_and_leaves_17_7273_kwh(self, device: Device, clock: ManualClock) -> None:
         """2 kW for an hour: at its end the device is back in its default mode, whoever looks or not."""
@@ -138,7 +139,7 @@ class TestReversion:
 
         assert value(device, 704, "WSetRvrtRem") == 60
 
-    @pytest.mark.mutation("simulator/inverter.py", 'if "WSetRvrtTms" not in values:', "if True:")
+    @pytest.mark.mutation("simulator/requests.py", "if _TIMER not in values or", "if True or")
     def test_a_keep_alive_restarts_the_timer_and_nothing_else(
         self, device: Device, clock: ManualClock
     ) -> None:
@@ -172,7 +173,9 @@ class TestReversion:
 class TestSupersession:
     """The newest accepted set-point is in force, whoever gave it."""
 
-    @pytest.mark.mutation("simulator/inverter.py", "energy=self.energy_at(at_s),", "")
+    @pytest.mark.mutation(
+        "simulator/inverter.py", "self.energy_at(at_s)\n        entry", "self.energy\n        entry"
+    )
     def test_a_newer_set_point_replaces_the_older(self, device: Device, clock: ManualClock) -> None:
         """Each delivers for its own time, and the counters at each change say how much."""
         pulse(device, 2000, 3600)
@@ -188,9 +191,9 @@ class TestSupersession:
         ]
 
     @pytest.mark.mutation(
-        "simulator/inverter.py",
-        'if "WSetEna" in values or values.keys() & _TRIGGERS:',
-        'if "WSetEna" in values:',
+        "simulator/requests.py",
+        "if _ENABLE in values or values.keys() & _TRIGGERS:",
+        "if _ENABLE in values:",
     )
     def test_a_set_point_alone_is_a_change_while_enabled(self, device: Device, clock: ManualClock) -> None:
         """No enable needs to be rewritten; the timer starts again."""
@@ -236,7 +239,9 @@ class TestBounds:
         ],
         ids=["over", "under", "target", "disabled", "percent", "percent-target", "ena", "mod", "sentinel"],
     )
-    @pytest.mark.mutation("simulator/inverter.py", "if not control.within(self.battery):\n", "if False:\n")
+    @pytest.mark.mutation(
+        "simulator/requests.py", 'elif traits.out_of_range == "refuse" and', "elif False and"
+    )
     def test_a_request_with_one_wrong_value_changes_nothing(
         self, device: Device, words: tuple[int, ...]
     ) -> None:
@@ -249,9 +254,9 @@ class TestBounds:
         assert len(device.entries()) == 1
 
     @pytest.mark.mutation(
-        "simulator/inverter.py",
-        "if not self._can(control, now_s):\n                ret",
-        "if False:\n                ret",
+        "simulator/requests.py",
+        "if not inverter.can(set_point_w, now_s):",
+        "if False:",
     )
     def test_at_the_reserve_a_discharge_is_refused_and_a_charge_is_not(self, clock: ManualClock) -> None:
         """At or below the reserve nothing more is taken out on command; LimDis says so."""
@@ -269,7 +274,7 @@ class TestBounds:
         assert (value(device, 64900, "LimDis"), value(device, 64900, "LimCha")) == (5000, 0)
 
     @pytest.mark.mutation(
-        "simulator/inverter.py", "inverter = replace(inverter, energy=stopped)._scheduled()", "break"
+        "simulator/inverter.py", "return min(plant.due_s, own_s, meets", "return min(own_s, meets"
     )
     def test_a_discharge_stops_at_the_reserve_while_the_command_stands(
         self, device: Device, clock: ManualClock
@@ -345,7 +350,7 @@ class TestReserve:
     """802.SoCRsvMin, percent of the capacity."""
 
     @pytest.mark.mutation(
-        "simulator/inverter.py", "if not 0 <= values[RESERVE_POINT] <= PCT_STEPS:", "if False:"
+        "simulator/requests.py", "return (wanted[-1] if wanted else reserve) <= ceiling", "return True"
     )
     def test_more_than_100_percent_is_refused(self, device: Device) -> None:
         """Exception 3; the reserve stands."""
@@ -353,7 +358,7 @@ class TestReserve:
         assert scaled(device, 802, "SoCRsvMin") == 30.0
 
     @pytest.mark.mutation(
-        "simulator/inverter.py", "return anchored._powered()._scheduled()", "return anchored"
+        "simulator/inverter.py", "plant=self.plant.with_reserve(reserve_wh, now_s)", "plant=self.plant"
     )
     def test_a_raised_reserve_stops_a_discharge_at_once(self, device: Device, clock: ManualClock) -> None:
         """And lowering it lets the command that still stands go on."""
@@ -392,4 +397,4 @@ def test_a_point_that_the_device_does_not_have_is_the_callers_mistake() -> None:
     inverter = Inverter.new(Battery(), 0.0)
 
     with pytest.raises(KeyError, match="WRmp"):
-        inverter.write({"WRmp": 1}, 0.0, ())
+        take(inverter, {(704, "WRmp"): 1}, 0.0, ())

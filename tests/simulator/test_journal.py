@@ -17,6 +17,7 @@ from simulator.device import Device
 from simulator.inverter import Inverter
 from simulator.journal import (
     APPLICATION_ID,
+    SCHEMA_VERSION,
     TOKENS_MAX,
     Journal,
     JournalInUse,
@@ -79,7 +80,7 @@ def test_it_is_wal_and_synchronous(tmp_path: Path) -> None:
             journal._database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "application_id", "user_version")
         ]
-    assert pragmas == ["wal", 2, APPLICATION_ID, 1]
+    assert pragmas == ["wal", 2, APPLICATION_ID, SCHEMA_VERSION]
 
 
 @pytest.mark.mutation("simulator/journal.py", "BEFORE DELETE ON journal", "BEFORE DELETE ON device")
@@ -113,11 +114,9 @@ def test_a_change_and_its_state_are_one_transaction(tmp_path: Path) -> None:
 
 @pytest.mark.mutation(
     "simulator/device.py",
-    "            self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)\n"
-    "        self._inverter = reaction.inverter",
-    "            self._inverter = reaction.inverter\n"
-    "            self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)\n"
-    "        self._inverter = reaction.inverter",
+    "                self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)\n",
+    "                self._inverter = reaction.inverter\n"
+    "                self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)\n",
 )
 def test_what_cannot_be_kept_did_not_happen(
     switch_on: Callable[..., Device], journal_path: Path, clock: ManualClock
@@ -161,15 +160,17 @@ def test_reading_writes_nothing(switch_on: Callable[..., Device], journal_path: 
 )
 def test_two_processes_cannot_be_the_same_device(tmp_path: Path) -> None:
     """The second is refused, and a third may start once the first is gone."""
-    first = Journal(tmp_path / "j")
-    with pytest.raises(JournalInUse, match="running simulator"):
-        Journal(tmp_path / "j")
-    first.close()
+    with (
+        closing(Journal(tmp_path / "j")),
+        pytest.raises(JournalInUse, match="running simulator"),
+        closing(Journal(tmp_path / "j")),
+    ):
+        pass
     Journal(tmp_path / "j").close()
 
 
 @pytest.mark.mutation("simulator/journal.py", "if application_id != APPLICATION_ID:", "if False:")
-@pytest.mark.mutation("simulator/journal.py", "if version != SCHEMA_VERSION:", "if False:")
+@pytest.mark.mutation("simulator/journal.py", "if version not in versions:", "if False:")
 @pytest.mark.parametrize(
     "pragma", ["user_version = 1", f"application_id = {APPLICATION_ID}; PRAGMA user_version = 99"]
 )
@@ -184,6 +185,39 @@ def test_another_programs_database_is_refused_and_unharmed(tmp_path: Path, pragm
         with pytest.raises(JournalUnusable, match=r"another program|version 99"):
             opened(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.mutation(
+    "simulator/journal.py", "_READABLE: Final = (1, SCHEMA_VERSION)", "_READABLE: Final = (2,)"
+)
+def test_an_older_journal_is_read_but_not_resumed(tmp_path: Path) -> None:
+    """One line that says what to do; what the device did then is still evidence, and the file is unharmed."""
+    path = tmp_path / "j"
+    with closing(Journal(path)) as journal:
+        journal.save(MEMORY, [entry(1)], 1.0)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 1")
+    before = path.read_bytes()
+
+    with pytest.raises(
+        JournalUnusable, match=r"version 1, this is version 2: .* give the device a new file"
+    ) as told:
+        Device(ManualClock(), journal_path=path)
+    assert "\n" not in str(told.value)
+    assert read_journal(path) == (entry(1),)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.mutation("simulator/journal.py", "if _newest(self._database, 1):", "if False:")
+def test_the_journal_of_another_kind_of_unit_is_refused(tmp_path: Path) -> None:
+    """A vendor's face keeps the same journal and another state: its past is not this device's."""
+    with closing(Journal(tmp_path / "j")) as journal:
+        journal.save(MEMORY, [entry(1)], 1.0)
+    with closing(sqlite3.connect(tmp_path / "j", isolation_level=None)) as database:
+        database.execute("DELETE FROM device")
+
+    with pytest.raises(JournalUnusable, match="journal of another kind of unit; give another path"):
+        Device(ManualClock(), journal_path=tmp_path / "j")
 
 
 def test_what_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from simulator.battery import Battery
 from simulator.control import POINTS
 from simulator.device import Device
 from simulator.layout import WINDOWS_MAX, Layout, Refusal, Run
-from simulator.points import LIVE, MODEL_IDS, WRITABLE, Nameplate, layout_for, models, static_values
+from simulator.points import CHAINS, MODEL_IDS, Nameplate, layout_for, live, models, static_values, writable
 from tests.simulator.simkit import ManualClock, model, pulse, pulse_words, put, read_model, scaled, value
 
 
@@ -100,7 +100,7 @@ class TestChain:
         assert first.layout is second.layout
         assert read_model(first, 1) != read_model(second, 1)
 
-    @pytest.mark.mutation("simulator/points.py", "if w > _W_MAX:", "if False:")
+    @pytest.mark.mutation("simulator/points/nameplate.py", "if w > _W_MAX:", "if False:")
     @pytest.mark.parametrize("field", ["charge_w_max", "discharge_w_max"])
     def test_power_beyond_the_registers_is_refused(self, clock: ManualClock, field: str) -> None:
         """Models 701 and 802 have 16 bits for it, with sign."""
@@ -201,15 +201,23 @@ class TestWrites:
         assert device.write(device.layout.address(704, name) + shift, words) is Refusal.ILLEGAL_VALUE
         assert read_model(device, 704) == before
 
-    @pytest.mark.mutation(
-        "simulator/layout.py", "(placed.point.symbols and value not in placed.point.symbols)", "False"
-    )
+    @pytest.mark.mutation("simulator/layout.py", "(symbols and raw not in symbols)", "False")
     def test_an_enumeration_takes_only_its_values(self, device: Device) -> None:
         """Exception 3 for any other."""
         assert put(device, 704, "WSetMod", 2) is Refusal.ILLEGAL_VALUE
         assert value(device, 704, "WSetMod") == 1
 
-    @pytest.mark.mutation("simulator/layout.py", "if value is None or (", "if (")
+    def test_the_markers_are_read_only_too(self, device: Device) -> None:
+        """ "SunS" before the first model, and the end behind the last: ignored, with what lies beside them."""
+        before = device.read(device.base, 4), device.read(device.end - 4, 4)
+
+        assert device.write(device.base, [1, 2, 3, 4]) is None
+        assert device.write(device.base, [1]) is None
+        assert device.write(device.end - 2, [1, 2]) is None
+        assert device.write(device.end - 1, [1]) is None
+        assert (device.read(device.base, 4), device.read(device.end - 4, 4)) == before
+
+    @pytest.mark.mutation("simulator/layout.py", "if raw == sentinel or (", "if (")
     def test_a_sentinel_is_no_value(self, device: Device) -> None:
         """The mark of a point that is not implemented cannot be written to a point that is implemented."""
         assert put(device, 704, "WSetRvrtTms", 0xFFFF, 0xFFFF) is Refusal.ILLEGAL_VALUE
@@ -224,7 +232,7 @@ class TestLayout:
         gap: Run[None] = Run(802, ("SoC", "SoH"), lambda _: (1, 2))
 
         with pytest.raises(ValueError, match="in a row"):
-            Layout(models(), {}, [gap], WRITABLE)
+            Layout(models(), {}, [gap], frozenset())
 
     def test_a_value_that_does_not_fit_its_point_is_refused(self) -> None:
         """Better than a rating that wraps round."""
@@ -232,25 +240,31 @@ class TestLayout:
             Layout((load_model(713),), {(713, "WHRtg"): 70_000}, [], frozenset())
 
     @pytest.mark.mutation("simulator/layout.py", "if len(self._windows) < WINDOWS_MAX:", "if True:")
+    @pytest.mark.mutation("simulator/layout.py", "if len(self._targets) < WINDOWS_MAX:", "if True:")
     def test_the_memory_of_windows_is_limited(self, clock: ManualClock) -> None:
         """A client that reads every window there is cannot fill the memory, and still gets its answers."""
         plate = Nameplate.of(Battery())
-        layout = Layout(models(), static_values(plate), LIVE, WRITABLE)
+        layout = Layout(models(), static_values(plate), live(plate), writable(plate, "reference"))
         device = Device(clock)
         device.layout = layout  # type: ignore[misc]  # one that no other test has filled
         windows = [(a, n) for a in range(layout.base, layout.base + 400) for n in (1, 2)]
 
         assert all(not isinstance(device.read(a, n), Refusal) for a, n in windows)
         assert len(layout._windows) == WINDOWS_MAX
+        for address, count in [(a, n) for a, _ in windows for n in (1, 2, 3)]:
+            device.write(address, [0] * count)
+        assert len(layout._targets) == WINDOWS_MAX
 
     def test_every_table_names_points_that_exist(self) -> None:
         """A typing error in a table would leave a sentinel where a value belongs."""
-        known = {(m.id, name) for m in models() for name in m.points}
+        plate = Nameplate.of(Battery())
+        for chain in CHAINS:
+            points = {(m.id, name): point for m in models(chain) for name, point in m.points.items()}
+            may_write = writable(plate, chain)
 
-        assert set(static_values(Nameplate.of(Battery()))) <= known
-        assert known >= WRITABLE
-        assert {name for _, name in WRITABLE} == POINTS
-        assert {(m, n) for m, n in WRITABLE if not model(m)[n].writable} == set()
+            assert set(static_values(plate, chain)) <= set(points)
+            assert may_write <= {key for key, point in points.items() if point.writable}
+        assert writable(plate, "reference") == {key for key in POINTS if key[0] in MODEL_IDS}
 
     def test_a_point_that_does_not_exist_has_no_address(self) -> None:
         """Asking for it is a mistake of the caller."""

@@ -28,7 +28,7 @@ def test_a_command_is_applied_and_names_itself(device: Device, clock: ManualCloc
     assert (value(device, 704, "WSetEna"), value(device, 64900, "CurTok")) == (0, 0)
 
 
-@pytest.mark.mutation("simulator/inverter.py", "if box.token in tokens:", "if False:")
+@pytest.mark.mutation("simulator/requests.py", "if box.token in tokens:", "if False:")
 def test_a_known_token_is_answered_and_not_executed(device: Device, clock: ManualClock) -> None:
     """The repeat of a command whose answer was lost is harmless, whatever its fence or its CmdSeq."""
     mail(device, 0xA1, 2000, 60, fence=3)
@@ -40,7 +40,7 @@ def test_a_known_token_is_answered_and_not_executed(device: Device, clock: Manua
     assert value(device, 704, "WSetRvrtRem") == 10
 
 
-@pytest.mark.mutation("simulator/inverter.py", "if box.fence < self.cur_fence:", "if False:")
+@pytest.mark.mutation("simulator/requests.py", "if box.fence < inverter.cur_fence:", "if False:")
 def test_an_older_fence_is_refused(device: Device) -> None:
     """Exception 3, FENCED: a worker that was taken over can do nothing any more."""
     mail(device, 0xA1, fence=3)
@@ -51,7 +51,9 @@ def test_an_older_fence_is_refused(device: Device) -> None:
     assert value(device, 64900, "MbTok") == 0xA1
 
 
-@pytest.mark.mutation("simulator/inverter.py", "if box.if_seq not in (ANY_SEQ, self.cmd_seq):", "if False:")
+@pytest.mark.mutation(
+    "simulator/requests.py", "if box.if_seq not in (ANY_SEQ, inverter.cmd_seq):", "if False:"
+)
 def test_a_stale_compare_and_set_is_refused(device: Device) -> None:
     """Exception 3, STALE: somebody else has changed what is in force since the sender looked."""
     mail(device, 0xA1, if_seq=0)
@@ -73,11 +75,11 @@ def test_a_stale_compare_and_set_is_refused(device: Device) -> None:
     ids=["over", "under", "no-token", "target"],
 )
 @pytest.mark.mutation(
-    "simulator/inverter.py",
-    "if box.op != MailboxOp.SET or box.rvrt_w != 0 or not control.within(self.battery):",
+    "simulator/requests.py",
+    "if box.op != MailboxOp.SET or box.rvrt_w != 0 or not control.within(inverter.battery):",
     "if False:",
 )
-@pytest.mark.mutation("simulator/inverter.py", "if box.token == 0:", "if False:")
+@pytest.mark.mutation("simulator/requests.py", "if box.token == 0:", "if False:")
 def test_a_value_out_of_range_is_refused(device: Device, words: list[int]) -> None:
     """Exception 3, RANGE, and nothing is in force; a token of 0 would be nobody's command."""
     assert put(device, 64900, "MbTok", *words) is Refusal.ILLEGAL_VALUE
@@ -88,9 +90,9 @@ def test_a_value_out_of_range_is_refused(device: Device, words: list[int]) -> No
 
 
 @pytest.mark.mutation(
-    "simulator/inverter.py",
-    "if not self._can(control, now_s):\n            ret",
-    "if False:\n            ret",
+    "simulator/requests.py",
+    "if not inverter.can(control.set_point_w(inverter.battery), now_s):",
+    "if False:",
 )
 def test_at_the_reserve_a_discharge_is_out_of_range(device: Device) -> None:
     """The mailbox is no way around the reserve."""
@@ -118,7 +120,7 @@ def test_a_release_always_leaves_its_token(device: Device) -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 14), (0, 4), (1, 15), (14, 15), (4, 8)])
-@pytest.mark.mutation("simulator/inverter.py", "or len(mail) < len(MAILBOX_POINTS)", "")
+@pytest.mark.mutation("simulator/requests.py", " or len(mail) < len(MAILBOX_POINTS)", "")
 def test_half_a_command_is_refused(device: Device, first: int, last: int) -> None:
     """Only all fifteen registers in one request execute, or are a duplicate; parts never add up."""
     mail(device, 0xA1)

@@ -38,8 +38,8 @@ Start = Callable[..., Device]
 
 @pytest.mark.mutation(
     "simulator/inverter.py",
-    "return rested._changed(Control(), None,",
-    "return rested._changed(self.control, None,",
+    "return rested.changed(control, settings, None,",
+    "return rested.changed(self.control, settings, None,",
 )
 def test_the_set_point_does_not_survive_and_the_rest_does(switch_on: Start, clock: ManualClock) -> None:
     """Default mode after a power cycle; boot, counters, number, fence and journal go on."""
@@ -137,11 +137,9 @@ def test_a_reversion_that_nobody_saw_is_journalled_at_its_time(switch_on: Start,
 
 
 @pytest.mark.mutation(
-    "simulator/inverter.py",
-    "        kept = replace(self, control=control, timer_ends_s=timer_ends_s)\n"
-    "        return Reaction(kept._scheduled(), durable=True)",
-    "        kept = replace(self, control=control, timer_ends_s=timer_ends_s)\n"
-    "        return Reaction(kept._scheduled())",
+    "simulator/requests.py",
+    "return Reaction(kept.with_timer(timer_ends_s), durable=True)",
+    "return Reaction(kept.with_timer(timer_ends_s))",
 )
 def test_a_keep_alive_counts_for_the_energy_after_it(switch_on: Start, clock: ManualClock) -> None:
     """It leaves no entry, but the device did go on until the later end."""

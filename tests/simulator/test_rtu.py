@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from pymodbus.simulator.simcore import SimCore
 from sunspec2.modbus.client import SunSpecModbusClientDeviceRTU
 
 from simulator.device import Device
-from simulator.handler import HALF_FRAME_S, Answers, RtuConversation, sim_devices
+from simulator.handler import HALF_FRAME_S, Answers, RtuConversation, hear
 from simulator.line import SerialServer
 from simulator.points import MODEL_IDS
 from simulator.server import SimulatorServer
@@ -48,10 +47,10 @@ class Talk:
 
     def __init__(self, devices: Mapping[int, Device]) -> None:
         self.now_s = 100.0
-        self._conversation = RtuConversation(Answers(SimCore(sim_devices(devices))), lambda: self.now_s)
+        self._conversation = RtuConversation(Answers(devices), lambda: self.now_s)
 
     def say(self, data: bytes) -> bytes:
-        replies, broken = self._conversation.hear(data)
+        replies, broken = hear(self._conversation, data)
         assert not broken, "a line does not end"
         return replies
 
@@ -115,13 +114,14 @@ class TestFrames:
 
     @pytest.mark.mutation(
         HANDLER,
-        'if unit not in self._answers.units:\n            return b""',
+        'if unit not in answers.units:\n            return b""',
         "if False:\n            return b''",
     )
     def test_a_unit_that_is_not_here_is_not_heard_of(self, talk: Talk) -> None:
         """Silence: on a line there is no gateway that could say so."""
         assert talk.say(rtu(read_pdu(BASE, 2), unit=9)) == b""
 
+    @pytest.mark.mutation(HANDLER, "if pdu[0] not in _READS:", "if False:")
     def test_a_broadcast_acts_on_all_and_is_not_answered(self, clock: ManualClock) -> None:
         """Unit 0: every unit takes the write, none says a word; a read is nothing at all."""
         units = {1: Device(clock), 2: Device(clock, serial="HIL-0002")}

@@ -193,10 +193,10 @@ def test_without_a_limit_there_is_none(tmp_path: Path, device: Device, serve: Ca
         assert unit.serves()
 
 
-@pytest.mark.mutation(SERVER, "if sessions_max < 0:", "if False:")
+@pytest.mark.mutation("simulator/unit.py", "if not getattr(self, field.name) >= 0:", "if False:")
 def test_fewer_than_none_are_refused(clock: ManualClock) -> None:
     """A negative number is a mistake; 0 is how to say that there is no limit."""
-    with pytest.raises(ValueError, match=r"sessions_max must be 0 \(no limit\) or above, not -1"):
+    with pytest.raises(ValueError, match=r"sessions_max must be 0 \(none\) or above, not -1"):
         SimulatorServer({1: Device(clock)}, sessions_max=-1)
 
 

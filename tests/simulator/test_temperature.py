@@ -16,7 +16,9 @@ def test_it_is_25_c_unless_told_otherwise(device: Device) -> None:
 
 
 @pytest.mark.parametrize("temp_c", [-12.3, 0.0, 61.5, 3_276.7, -3_276.7])
-@pytest.mark.mutation("simulator/points.py", "round(s.temp_c * 10)", "250")
+@pytest.mark.mutation(
+    "simulator/points/live.py", "round(s.temp_c * 10),))\n    yield Run(704", "250,))\n    yield Run(704"
+)
 def test_it_is_what_was_given(temp_c: float, clock: ManualClock) -> None:
     """Any that the register can hold, below zero too."""
     unit = Device(clock, temp_c=temp_c)

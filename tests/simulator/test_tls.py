@@ -119,7 +119,7 @@ def test_an_operator_reads_and_writes(serve: Serve, device: Device) -> None:
 
 @pytest.mark.parametrize("role", [VIEWER, "operator", "Operator ", None])
 @pytest.mark.mutation("simulator/server.py", "peer_role(secured) in WRITERS", "True")
-@pytest.mark.mutation("simulator/handler.py", "if not may_write:", "if False:")
+@pytest.mark.mutation("simulator/handler.py", "if not may_write or function not in", "if function not in")
 def test_whoever_is_no_operator_only_reads(role: str | None, serve: Serve, device: Device) -> None:
     """Viewer, an unknown role, or none: reads are answered, a write gets exception 01 and changes nothing."""
     served = serve()

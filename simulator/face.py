@@ -1,0 +1,186 @@
+"""One unit that shows a vendor's face: the registers of a profile, taken as its ``[face]`` says.
+
+A :class:`Face` is a :class:`~simulator.unit.Unit` as the reference device is, with the same battery, the same clock
+and the same journal; only registers and their rules are another unit's. What they are is data
+(:mod:`adapters.profile_face`): there is nothing about any vendor here. A profile that says ``verified = false``
+rests on public sources alone, and so does its face: it is a rehearsal for a unit that nobody here has measured.
+``face.assumed`` and ``face.not_modelled`` say how far it goes.
+
+The clock is asked once for a request, what has come due is worked off, and every register of the answer is computed
+from the same state. What has to be remembered is durable before the answer exists.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from adapters.profile import RegisterProfile, load_profile
+from simulator.battery import Battery
+from simulator.face_journal import FaceJournal
+from simulator.face_map import DROPPED, FaceMap
+from simulator.face_state import Change, FaceState
+from simulator.layout import Refusal
+
+if TYPE_CHECKING:
+    from ledger.ports import Clock
+    from simulator.control import Entry
+
+
+class Face:
+    """A unit that is switched on. One thread at a time.
+
+    ``profile`` is one with a ``[face]``, or the name or path of one. ``battery`` is what a new unit starts with; a
+    known one keeps its energy, and its reserve if that is a register that survives. ``powered_off_at_s`` (wall
+    seconds) is when the last run lost power; else it is the last moment at which the unit is known to have been on.
+    Raises what :class:`~simulator.journal.Journal` and :func:`~adapters.profile.load_profile` raise, and
+    ``ValueError`` for a profile without a face or a serial number that does not fit its registers: a number shows the
+    digits of it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        profile: RegisterProfile | str | Path,
+        battery: Battery | None = None,
+        *,
+        serial: str = "HIL-0001",
+        journal_path: Path | None = None,
+        powered_off_at_s: float | None = None,
+    ) -> None:
+        battery = Battery() if battery is None else battery
+        self.map: Final = FaceMap(profile) if isinstance(profile, RegisterProfile) else _map(str(profile))
+        self.serial: Final = _fitting(serial, self.map)
+        self._clock: Final = clock
+        self._journal: Final = FaceJournal(journal_path, self.map.profile.id)
+        try:
+            now_s, wall_s = clock.mono_s(), clock.wall_s()
+            last = self._journal.recall()
+            if last is None:
+                change = Change(FaceState.new(self.map, battery, serial, now_s))
+            else:
+                memory, saved_wall_s, alive_wall_s = last
+                off_wall_s = alive_wall_s if powered_off_at_s is None else powered_off_at_s
+                off_s = now_s - (wall_s - min(max(off_wall_s, saved_wall_s), wall_s))
+                saved_s = now_s - (wall_s - saved_wall_s)
+                change = _restarted(FaceState.recall(memory, self.map, battery, saved_s), off_s, now_s)
+            self._state = change.state
+            self._keep(change, now_s)
+            self._journal.alive(wall_s)
+        except BaseException:
+            self._journal.close()
+            raise
+
+    @property
+    def base(self) -> int:
+        """The first address that it answers."""
+        return self.map.base
+
+    @property
+    def end(self) -> int:
+        """The address just behind the last; there are holes between."""
+        return self.map.end
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing happens by itself until somebody writes."""
+        return self._state.due_s == math.inf and not self._journal.stamped
+
+    def span(self, name: str) -> tuple[int, int]:
+        """(first address, length) of a register. Raises ``KeyError`` if the profile has none of this name."""
+        register = self.map.registers[name]
+        return register.address, register.words
+
+    def read(self, address: int, count: int, function: int = 3) -> list[int] | Refusal:
+        """``count`` registers from ``address`` on, all as they are at this moment."""
+        try:
+            now_s = self._settle()
+        except sqlite3.Error:
+            return Refusal.DEVICE_FAILURE
+        found = self.map.read(address, count, function, lambda name: self._state.raw(name, now_s))
+        return Refusal(found) if isinstance(found, int) else found
+
+    def write(self, address: int, values: Sequence[int], function: int = 16) -> Refusal | None:
+        """Take one request, all of it or, with the refusal, nothing. None: acknowledged, and durable."""
+        try:
+            now_s = self._settle()
+            raws = self.map.written(address, values, function, lambda name: self._state.raw(name, now_s))
+            if isinstance(raws, int):
+                return None if raws == DROPPED else Refusal(raws)
+            self._keep(self._state.write(raws, now_s), now_s)
+        except sqlite3.Error:
+            return Refusal.DEVICE_FAILURE
+        return None
+
+    def settle(self) -> None:
+        """Work off what has come due, as a request would. Raises ``sqlite3.Error`` if it cannot be kept."""
+        self._settle()
+
+    def power_cycle(self) -> None:
+        """Off and on again, at this moment. Raises ``sqlite3.Error`` if that cannot be kept."""
+        now_s = self._settle()
+        self._keep(_restarted(self._state, now_s, now_s), now_s)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The journal up to now, oldest first; ``at_s`` is wall time."""
+        self._settle()
+        return self._journal.entries()
+
+    @property
+    def state(self) -> FaceState:
+        """The state as of the last request, for tests and oracles in the same process."""
+        return self._state
+
+    def close(self) -> None:
+        """Switch off and give the files back. The next start sees the loss of power at this moment."""
+        self._journal.alive(self._clock.wall_s())
+        self._journal.close()
+
+    def _settle(self) -> float:
+        now_s = self._clock.mono_s()
+        if self._state.due_s <= now_s:
+            self._keep(self._state.settle(now_s), now_s)
+        if self._journal.stamped:
+            self._journal.alive(self._clock.wall_s())
+        return now_s
+
+    def _keep(self, change: Change, now_s: float) -> None:
+        """Make a change durable, then true: in this order, so that what failed to commit did not happen."""
+        wall_s = self._clock.wall_s()
+        dated = tuple(replace(entry, at_s=wall_s - (now_s - entry.at_s)) for entry in change.entries)
+        self._journal.keep(lambda: change.state.memory(now_s), dated, wall_s)
+        self._state = change.state
+
+
+def _fitting(serial: str, map_: FaceMap) -> str:
+    register = map_.registers[map_.profile.identity.serial]
+    fits = (
+        0 < len(serial) <= 2 * register.words if register.type == "string" else any(map(str.isdigit, serial))
+    )
+    if not serial.isascii() or not fits:
+        need = (
+            f"1..{2 * register.words} ASCII characters"
+            if register.type == "string"
+            else "ASCII, with a digit"
+        )
+        raise ValueError(f"serial must be {need} on this unit, not {serial!r}")
+    return serial
+
+
+@cache
+def _map(profile: str) -> FaceMap:
+    """The map of a profile by name or path; one for all units of a fleet."""
+    return FaceMap(load_profile(profile))
+
+
+def _restarted(state: FaceState, off_s: float, now_s: float) -> Change:
+    """What energy and timers did until the power was lost, and the next start."""
+    ended = state.settle(off_s)
+    rested = replace(ended.state, energy=ended.state.energy_at(off_s))
+    started = rested.restart(now_s)
+    return Change(started.state, ended.entries + started.entries)

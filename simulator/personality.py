@@ -1,0 +1,227 @@
+"""What a real unit does wrong, as data: one TOML file for each kind of unit.
+
+A personality reproduces what is publicly reported of a device, and says where. It says how the unit behaves
+(:class:`~simulator.traits.Traits`), how its port treats clients (:class:`~simulator.unit.Manners`), and what goes
+wrong with single requests (:mod:`simulator.quirk_model`). :func:`load` reads a file and refuses unknown keys; what
+ships is listed in ``docs/personalities.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import MISSING, fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_type_hints
+
+from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
+
+from ledger.errors import HilError, shorten
+from simulator.quirk_model import KINDS, ExtraRegister, Fault, Part, Quirk
+from simulator.traits import Traits
+from simulator.unit import Manners
+
+SUFFIX: Final = ".toml"
+BYTES_MAX: Final = 1 << 16
+"""The longest that ships is a twentieth of this."""
+QUIRKS_MAX: Final = 64
+"""Every request is held against each."""
+
+QuirkClass = Literal[
+    "word-order",
+    "value-encoding",
+    "sign-and-reference",
+    "address-base",
+    "write-function",
+    "group-shape",
+    "commit-shape",
+    "device-timer",
+    "timer-granularity",
+    "revert-target",
+    "shared-watchdog",
+    "stale-after-revert",
+    "remaining-time",
+    "persistence",
+    "ack-without-effect",
+    "nak-with-effect",
+    "staged-commit-result",
+    "register-width-by-model",
+    "readback-lies",
+    "clamp",
+    "mode-gate",
+    "unlock",
+    "ownership",
+    "connection",
+    "framing-faults",
+    "energy-evidence",
+    "direction-reversal",
+    "non-idempotent-trigger",
+    "slots-only",
+    "firmware-variants",
+    "identity-gate",
+]
+"""The classes of misbehaviour that are publicly known of battery inverters."""
+
+
+class PersonalityError(HilError):
+    """A personality that cannot be used; nothing was started."""
+
+    exit_code = 2
+
+
+def _table_of(kind: type[Any]) -> Any:
+    """A TOML table with the keys of a frozen dataclass, which it becomes."""
+    hints = get_type_hints(kind)
+    keys: dict[str, Any] = {
+        f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(kind)
+    }
+    model = create_model(f"{kind.__name__}Table", __base__=Part, **keys)
+    return Annotated[model, AfterValidator(lambda table: kind(**table.model_dump()))]
+
+
+class Personality(Part):
+    """One kind of unit, with what is wrong with it."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """What a config calls it; the file's name."""
+    title: str = Field(min_length=1)
+    """In a few words."""
+    about: str = Field(min_length=1)
+    """What a client sees of it."""
+    reproduces: str = Field(min_length=1)
+    """The device of which that is reported."""
+    sources: tuple[str, ...] = Field(min_length=1)
+    """Where it is publicly reported."""
+    limits: str = ""
+    """What of the device it does not show."""
+    classes: tuple[QuirkClass, ...] = ()
+    """The classes of misbehaviour that it shows."""
+    base: Literal[0, 1, 40000, 50000] | None = None
+    """Where its SunSpec map begins, if not where the config says."""
+    models: Literal["reference", "der7xx", "legacy", "both"] | None = None
+    """Its chain of SunSpec models, likewise."""
+    scale: Literal["plain", "scaled"] | None = None
+    """Its scale factors, likewise."""
+    profile: str | None = None
+    """A register profile, if it has a vendor's map in SunSpec's place."""
+    traits: _table_of(Traits) = Traits()  # type: ignore[valid-type]
+    """How it behaves."""
+    manners: _table_of(Manners) = Manners()  # type: ignore[valid-type]
+    """How its port treats clients."""
+    register_: tuple[ExtraRegister, ...] = Field(default=(), alias="register", max_length=QUIRKS_MAX)
+    """Registers that it has beside its map."""
+    quirk: tuple[Quirk, ...] = Field(default=(), max_length=QUIRKS_MAX)
+    """What goes wrong with single requests, in the order in which it does."""
+    fault: tuple[Fault, ...] = Field(default=(), max_length=QUIRKS_MAX)
+    """What goes wrong only while it is started through the control port, besides what every unit offers."""
+
+    @model_validator(mode="after")
+    def _one_map(self) -> Personality:
+        if self.profile is not None and (self.base, self.models, self.scale) != (None, None, None):
+            raise ValueError("profile brings a map of its own; leave out base, models and scale, or profile")
+        names = [register.name for register in self.register_]
+        if len(set(names)) < len(names) or len({r.address for r in self.register_}) < len(names):
+            raise ValueError("register: two have the same name or address; give each its own")
+        return self
+
+
+CLASSES: Final[tuple[str, ...]] = get_args(QuirkClass)
+
+
+@cache
+def shipped() -> tuple[str, ...]:
+    """The names of the personalities that ship."""
+    folder = resources.files("simulator") / "personalities"
+    return tuple(sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX)))
+
+
+def load(name: str | Path) -> Personality:
+    """A personality by the path of its file, which ends in ``.toml``, or by the name of one that ships.
+
+    Raises :class:`PersonalityError`, which names file, key, value and remedy.
+    """
+    source = str(name)
+    if source.endswith(SUFFIX):
+        path = Path(source)
+        try:
+            if path.stat().st_size > BYTES_MAX:
+                raise PersonalityError(f"{source}: is longer than {BYTES_MAX:,} bytes; give a personality")
+            return parse(path.read_text(encoding="utf-8"), source)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise PersonalityError(
+                f"{source}: cannot be read ({reason}); give a readable TOML file"
+            ) from None
+    if source not in shipped():
+        raise PersonalityError(
+            f"personality = {shorten(source)}: there is no such personality; give the path of a {SUFFIX} file,"
+            " or a name from 'hil list'"
+        )
+    return _shipped(source)
+
+
+@cache
+def _shipped(name: str) -> Personality:
+    file = resources.files("simulator") / "personalities" / f"{name}{SUFFIX}"
+    return parse(file.read_text(encoding="utf-8"), f"{name}{SUFFIX}")
+
+
+def parse(text: str, source: str) -> Personality:
+    """A personality from TOML; ``source`` is what messages call it. Raises :class:`PersonalityError`."""
+    return _parse(Personality, text, source)
+
+
+@cache
+def common_faults() -> tuple[Fault, ...]:
+    """What every unit offers through the control port, as far as it has the registers."""
+    text = (resources.files("simulator") / "faults.toml").read_text(encoding="utf-8")
+    return _parse(_Faults, text, "faults.toml").fault
+
+
+class _Faults(Part):
+    fault: tuple[Fault, ...]
+
+
+_P = TypeVar("_P", bound=Part)
+
+
+def _parse(kind: type[_P], text: str, source: str) -> _P:
+    try:
+        document = json.dumps(tomllib.loads(text), default=str)
+    except tomllib.TOMLDecodeError as error:
+        raise PersonalityError(f"{source}: is not TOML: {error}; correct that place") from None
+    try:
+        return kind.model_validate_json(document)
+    except ValidationError as error:
+        raise PersonalityError(f"{source}: {explain(error)}") from None
+
+
+def explain(error: ValidationError) -> str:
+    """What is wrong with the first wrong key, and what to do: one line."""
+    problems = error.errors(include_url=False)
+    problem, key = problems[0], _key(problems[0]["loc"])
+    if problem["type"] == "missing":
+        return f"{key}: is missing; add it"
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: is not a known key; docs/personalities.md lists the keys"
+    if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        kind = shorten(problem["input"].get("kind")) if isinstance(problem["input"], dict) else "nothing"
+        return f"{key}.kind = {kind}: is no kind of quirk; docs/personalities.md lists them"
+    if problem["type"] == "value_error":
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"{key}: {message}" if key else message
+    ways = [_SHOULD.sub("", p["msg"]) for p in problems if _key(p["loc"]) == key]
+    return f"{key} = {shorten(problem['input'])}: should {', or '.join(ways)}; correct it"
+
+
+def _key(place: tuple[int | str, ...]) -> str:
+    """A place without what only the checker calls it: the kind of a quirk, the alternative of a value."""
+    return ".".join(str(part) for part in place if part not in _KIND_NAMES and not _MADE_UP.search(str(part)))
+
+
+_KIND_NAMES: Final = frozenset(kind.__name__.lower() for kind in KINDS)
+_SHOULD: Final = re.compile(r"^[^']*? should ")
+_MADE_UP: Final = re.compile(r"[^\w]")
