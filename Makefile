@@ -5,7 +5,8 @@
 #   make slow           the tests that take longer: many processes killed, the real clock, every command of the docs
 #   make kills          every process of a bench rehearsal killed at every frame (half an hour; ARGS="--every 20")
 #   make model          every order of what may go wrong, tried on the table of states (half a minute; ARGS=--deep)
-#   make bench          durable commands per second against raw sqlite3 and DBOS; ratios, benchmarks/README.md
+#   make bench          durable commands per second against raw sqlite3 and DBOS, the simulator's requests per second against
+#                       other servers; ratios, benchmarks/README.md   (ARGS for the first, SERVER_ARGS for the second)
 #   make clients        real client programs against the simulator, each in an environment of its own (docs/clients.md)
 #   make mutants        does each guard's test notice when the guard is gone? then the registry, against whole suites
 #                       (an hour; ARGS=tests/ledger for the guards of some tests only)
@@ -19,6 +20,7 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 ARGS ?=
+SERVER_ARGS ?=
 # Tests, mutants: how many at a time.
 JOBS ?= 2
 BIN := .venv/bin
@@ -58,6 +60,7 @@ model: setup-run
 
 bench: setup-bench
 	$(BIN)/python -m benchmarks.ledger $(ARGS)
+	$(BIN)/python -m benchmarks.server $(SERVER_ARGS)
 
 mutants: setup-test
 	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)

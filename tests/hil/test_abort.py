@@ -28,6 +28,10 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+AT_ONCE = {(signal.SIGINT, 8), (signal.SIGTERM, 3), (signal.SIGHUP, 1)}
+"""Tried each time; the other moments, when there is time for what is slow."""
+
+
 @pytest.mark.mutation("hil/launcher.py", "if started.cancelled():", "if False:")
 @pytest.mark.mutation("hil/cli.py", "        codes.add(ABORTED)\n", "        pass\n")
 @pytest.mark.mutation(
@@ -36,8 +40,14 @@ def _children(pid: int) -> list[int]:
     "if False:\n            self.results += [aborted(",
 )
 @pytest.mark.mutation("hil/stopping.py", "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("after_row", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("number", "after_row"),
+    [
+        pytest.param(number, after_row, marks=() if (number, after_row) in AT_ONCE else pytest.mark.slow)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for after_row in (1, 3, 8)
+    ],
+)
 def test_a_stopped_run_is_whole_and_leaves_no_process(number: int, after_row: int, tmp_path: Path) -> None:
     """Any of the three, thrice, in mid-run: exit code 130, a complete run folder with every row, nobody left."""
     out = tmp_path / "out"

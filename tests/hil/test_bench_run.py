@@ -42,7 +42,7 @@ def test_the_restart_table_of_a_durable_worker(tmp_path: Path) -> None:
     ("link", "simulator"),
     [
         ({"transport": "rtu", "device": "made for the rehearsal", "reply_s": 0.1}, {}),
-        ({"transport": "rtu-tcp", "reply_s": 0.1}, {}),
+        pytest.param({"transport": "rtu-tcp", "reply_s": 0.1}, {}, marks=pytest.mark.slow),
         ({"transport": "tls"}, {}),
         ({}, {"sessions_max": 1}),
     ],

@@ -47,7 +47,9 @@ READ_REPLY = FRAMING.encode(bytes.fromhex("03 04 5375 6e53"), 1, 0)
 # -- the table -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["simulator-rtu", "simulator-rtu-tcp", "simulator-tls"])
+@pytest.mark.parametrize(
+    "target", ["simulator-rtu", pytest.param("simulator-rtu-tcp", marks=pytest.mark.slow), "simulator-tls"]
+)
 def test_the_restart_table_holds_on_every_transport(target: str, tmp_path: Path) -> None:
     """The six boundaries come out as on Modbus/TCP, applications, retries and energy, for every worker."""
     out = tmp_path / "out"

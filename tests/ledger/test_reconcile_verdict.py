@@ -73,7 +73,12 @@ def judged(sole_client: bool, flight_over: bool) -> tuple[Counter[Judged], list[
     return answers, faults
 
 
-KNOWN = [(True, True), (True, False), (False, True), (False, False)]
+KNOWN = [
+    (True, True),
+    pytest.param(True, False, marks=pytest.mark.slow),
+    pytest.param(False, True, marks=pytest.mark.slow),
+    (False, False),
+]
 
 
 @pytest.mark.mutation(FILE, "    if flowed_wh > step_wh:\n", "    if False:\n")
