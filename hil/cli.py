@@ -174,10 +174,10 @@ def list_scenarios() -> None:
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="The name of a scenario or a trial.")]) -> None:
-    """Show one scenario or trial whole."""
+    """Show one scenario, trial or personality whole."""
     lines = listing.shown(name)
     if lines is None:
-        raise Usage(f"{name}: there is no such scenario or trial; 'hil list' shows the names")
+        raise Usage(f"{name}: there is no such scenario, trial or personality; 'hil list' shows the names")
     _print(lines)
 
 

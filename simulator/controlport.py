@@ -41,8 +41,8 @@ class ControlRefused(HilError):
 
 
 class _Asked(Part):
-    unit: int | None = Field(default=None, ge=0, le=255)
-    """Unit id; not needed where there is one unit only."""
+    unit: int | None = Field(default=None, ge=0)
+    """Unit id, in a fleet the number of the unit; not needed where there is one unit only."""
 
 
 class ListFaults(_Asked):
