@@ -130,6 +130,19 @@ class Config(Section):
         return self.target.kind == "bench"
 
     @property
+    def only_served(self) -> str | None:
+        """A key that says how the served simulator differs from the reference device; None if none does."""
+        served = ("personality", "face", "base", "models", "scale", "timer", "sessions_max")
+        usual = SimulatorSection()
+        for key in served:
+            value = getattr(self.simulator, key)
+            if value != getattr(usual, key):
+                return f"simulator.{key} = {value!r}"
+        if self.device.system is not None:
+            return f"device.system = {self.device.system!r}"
+        return "[site]" if self.site is not None else "[fleet]" if self.fleet is not None else None
+
+    @property
     def serial(self) -> str:
         """The serial number of the unit, of its stand-in, of the simulator or of the fake."""
         return self.device.serial if self.identity is None else self.identity.serial

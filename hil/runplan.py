@@ -99,6 +99,11 @@ def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
                     f"{option}: {name} has no bench unit (target.kind = {settings.target.kind!r}), and its run makes"
                     " a device of its own; leave it out, or give a bench config"
                 )
+        if (key := settings.only_served) is not None:
+            raise configs.ConfigError(
+                f"{name}: {key}: is for hil simulate and for rehearsed benches; hil run makes the reference device, and"
+                " would not heed it: remove it, or give a bench config with --rehearse"
+            )
     elif not permission.rehearse:
         try:
             configs.unit_target(settings)

@@ -117,10 +117,17 @@ def _units(config: Config) -> Iterator[Unit]:
 
 
 def _unit(settings: Mapping[str, Any], journal: Path | None, faults: bool) -> Unit:
+    if journal is not None and (journal.is_dir() or not journal.parent.is_dir()):
+        why = "is a folder" if journal.is_dir() else f"there is no folder {journal.parent}"
+        raise CannotServe(
+            f"simulator.journal = {journal}: {why}; nothing was started: give the path of a file in a folder that is"
+            " there"
+        )
     try:
         return make_unit(RealClock(), settings, journal, faults=faults)
     except (JournalInUse, JournalUnusable, ValueError, OSError, sqlite3.Error) as error:
-        raise CannotServe(f"simulator: {error}; nothing was started") from None
+        where = "simulator" if journal is None else f"simulator.journal = {journal}"
+        raise CannotServe(f"{where}: {error}; nothing was started") from None
 
 
 def _folder(path: Path) -> Path:

@@ -114,6 +114,7 @@ class Device:
         self._journal: Final = Journal(journal_path)
         try:
             now_s, wall_s = clock.mono_s(), clock.wall_s()
+            self._journal.belongs_to(serial, self._battery.capacity_wh)
             saved = self._journal.load()
             if saved is None:
                 reaction = Reaction(self._new(now_s), durable=True)

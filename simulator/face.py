@@ -60,6 +60,7 @@ class Face:
         self._journal: Final = FaceJournal(journal_path, self.map.profile.id)
         try:
             now_s, wall_s = clock.mono_s(), clock.wall_s()
+            self._journal.belongs_to(serial, battery.capacity_wh)
             last = self._journal.recall()
             if last is None:
                 change = Change(FaceState.new(self.map, battery, serial, now_s))

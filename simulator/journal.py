@@ -74,6 +74,11 @@ CREATE TABLE device (
     alarm INTEGER NOT NULL,
     local INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE unit (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    serial TEXT NOT NULL,
+    capacity_wh REAL NOT NULL
+) STRICT;
 CREATE TABLE journal (
     seq INTEGER PRIMARY KEY,
     token TEXT NOT NULL,
@@ -148,6 +153,20 @@ class Journal:
         except BaseException:
             self.close()
             raise
+
+    def belongs_to(self, serial: str, capacity_wh: float) -> None:
+        """Note whose journal this is, or raise :class:`JournalUnusable` if it is another unit's."""
+        if self._database is None:
+            return
+        found = self._database.execute("SELECT serial, capacity_wh FROM unit").fetchone()
+        if found is None:
+            with self._database:
+                self._database.execute("INSERT INTO unit VALUES (1, ?, ?)", (serial, capacity_wh))
+        elif found != (serial, capacity_wh):
+            raise JournalUnusable(
+                f"{self._path}: is the journal of unit {found[0]} with {found[1]:g} Wh, and this is unit {serial} with"
+                f" {capacity_wh:g} Wh; it was not changed: give another path"
+            )
 
     @property
     def stamped(self) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -408,10 +409,52 @@ def test_a_host_that_is_not_ours_is_blamed_on_the_host(host: str, cli: Run) -> N
 
 
 @pytest.mark.mutation("hil/serve.py", "OSError, sqlite3.Error) as error", "OSError) as error")
-def test_a_journal_that_is_a_folder_is_refused(cli: Run, tmp_path: Path) -> None:
-    """One line, exit code 2."""
+@pytest.mark.mutation("hil/serve.py", "(journal.is_dir() or not journal.parent.is_dir())", "False")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [(".", "is a folder"), ("none/j.sqlite", "there is no folder"), ("c.toml", "not a database")],
+)
+def test_a_journal_that_can_be_none_is_refused(name: str, why: str, cli: Run, tmp_path: Path) -> None:
+    """One line with the key, the path and the reason; exit code 2."""
     config = tmp_path / "c.toml"
-    config.write_text(f"[simulator]\njournal = '{tmp_path}'\n", encoding="utf-8")
+    config.write_text(f"[simulator]\njournal = '{tmp_path / name}'\n" + "# " * 600, encoding="utf-8")
     code, _, err = cli("simulate", str(config), "--port", "0")
     assert code == 2
-    _one_line(err, ["simulator: ", "nothing was started"])
+    _one_line(err, ["simulator.journal = ", why, "nothing was started"])
+
+
+@pytest.mark.mutation("hil/runplan.py", "if (key := settings.only_served) is not None:", "if False:")
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[simulator]\npersonality = "amnesiac"\n', "simulator.personality = 'amnesiac'"),
+        ('[simulator]\nface = "solax-gen4"\n', "simulator.face = "),
+        ('[simulator]\ntimer = "cosmetic"\n', "simulator.timer = 'cosmetic'"),
+        ('[device]\nsystem = "generic_5kw"\n', "device.system = 'generic_5kw'"),
+        ("[site]\nload = 500.0\n", "[site]"),
+        ("[fleet]\nunits = 3\n", "[fleet]"),
+    ],
+)
+def test_what_a_run_would_not_heed_is_refused(text: str, key: str, tmp_path: Path) -> None:
+    """A pass on the reference device says nothing of the unit that the config describes."""
+    config = tmp_path / "unit.toml"
+    config.write_text(text, encoding="utf-8")
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "hil",
+            "run",
+            str(config),
+            "--scenario",
+            "clean",
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2
+    assert key in ran.stderr
+    assert "would not heed it" in ran.stderr
+    assert ran.stderr.count("\n") == 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -268,3 +269,18 @@ def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     assert value(device, 64900, "CmdSeq") == 2
     device.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.mutation("simulator/journal.py", "elif found != (serial, capacity_wh):", "elif False:")
+@pytest.mark.mutation(
+    "simulator/device.py", "            self._journal.belongs_to(serial, self._battery.capacity_wh)\n", ""
+)
+@pytest.mark.parametrize("changed", [{"serial": "CD"}, {"battery": Battery(capacity_wh=30_000.0)}])
+def test_a_journal_is_one_units(changed: dict[str, Any], tmp_path: Path) -> None:
+    """Another serial number, or another size of battery, is another unit: nothing of this one is its."""
+    path = tmp_path / "journal.sqlite"
+    Device(ManualClock(), journal_path=path, serial="AB").close()
+    unit: dict[str, Any] = {"serial": "AB", "journal_path": path, **changed}
+    with pytest.raises(JournalUnusable, match="is the journal of unit AB with 25000 Wh, and this is unit"):
+        Device(ManualClock(), **unit)
+    Device(ManualClock(), journal_path=path, serial="AB").close()
