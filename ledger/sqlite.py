@@ -51,15 +51,12 @@ class SqliteEngine:
     def atomically(self, body: Callable[[], T]) -> T:
         """All or nothing. A COMMIT that fails raises: what it was for must then not happen."""
         try:
-            self._db.execute(
-                "BEGIN IMMEDIATE"
-            )  # in here: whoever is interrupted just after it leaves nothing locked
+            # in here: whoever is interrupted just after it leaves nothing locked
+            self._db.execute("BEGIN IMMEDIATE")
             result = body()
             self._db.execute("COMMIT")
         except BaseException:
-            with suppress(
-                LedgerError
-            ):  # nothing was begun, or it is rolled back already; the first error is the news
+            with suppress(LedgerError):  # it may be rolled back already; the first error is the news
                 self._db.execute("ROLLBACK")
             raise
         return result
