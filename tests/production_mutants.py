@@ -56,6 +56,8 @@ class Dropped:
     """Arguments for pytest: whose tests could notice."""
     tests: tuple[str, ...]
     """All that do, by node id without parameters."""
+    sometimes: tuple[str, ...] = ()
+    """Those that notice it by chance: by a race, or by what is drawn at random."""
 
     def fault(self, root: Path) -> str | None:
         """Why it cannot be tried; None if it can."""
@@ -74,7 +76,14 @@ def load(root: Path) -> list[Dropped]:
     suites = document.pop("suites")
     try:
         return [
-            Dropped(**{**entry, "suite": tuple(suites[entry["suite"]]), "tests": tuple(entry["tests"])})
+            Dropped(
+                **{
+                    **entry,
+                    "suite": tuple(suites[entry["suite"]]),
+                    "tests": tuple(entry["tests"]),
+                    "sometimes": tuple(entry.get("sometimes", ())),
+                }
+            )
             for entry in document.pop("mutant")
         ]
     except (KeyError, TypeError) as error:
@@ -176,13 +185,17 @@ def check_others(runner: Runner, registry: Sequence[Dropped], root: Path) -> boo
 
     def one(dropped: Dropped) -> tuple[bool, set[str]]:
         red, _ = runner.failing(dropped, dropped.suite, SUITE_S_MAX)
-        for test in sorted(red - set(dropped.tests)):
+        others = red - set(dropped.tests) - set(dropped.sometimes)
+        for test in sorted(others):
             print(f"others    {dropped.name}: {test} turns red, and is not named", flush=True)
-        for test in sorted(set(dropped.tests) - red):
+        green = set(dropped.tests) - red
+        for test in sorted(green):
             print(f"survived  {dropped.name}: {test}", flush=True)
-        if red == set(dropped.tests):
-            print(f"killed    {dropped.name}: by its {len(red)} tests, and by no others", flush=True)
-        return red == set(dropped.tests), red
+        if not others and not green:
+            print(
+                f"killed    {dropped.name}: by its {len(dropped.tests)} tests, and by no others", flush=True
+            )
+        return not others and not green, red
 
     results = runner.each(one, registry)
     killed = set().union(*(red for _, red in results))
