@@ -28,7 +28,7 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-AT_ONCE = {(signal.SIGINT, 8), (signal.SIGTERM, 3), (signal.SIGHUP, 1)}
+AT_ONCE = {(signal.SIGINT, 3), (signal.SIGTERM, 1), (signal.SIGHUP, 1)}
 """Tried each time; the other moments, when there is time for what is slow."""
 
 

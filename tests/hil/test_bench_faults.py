@@ -92,6 +92,7 @@ def test_a_unit_that_is_lost_in_mid_pulse(
     assert any("switch the unit off by hand" in problem for problem in ran.results[0].problems)
 
 
+@pytest.mark.slow
 @pytest.mark.mutation("hil/guardian.py", "max(self._fresh_s, self._silent_until_s)", "self._fresh_s")
 def test_a_silence_that_was_announced(
     tmp_path: Path, at_trigger: Callable[[Callable[[BenchRow], None]], None]

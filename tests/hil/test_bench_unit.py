@@ -78,15 +78,21 @@ def _nobody() -> int:
     ("changes", "permission", "said"),
     [
         ({}, Permission(), "not armed: .*add --arm HIL-0001$"),
-        (
+        pytest.param(
             {"arming": {"allow_writes": False}},
             Permission(),
             "not armed: .*set allow_writes = true .*and add --arm HIL-0001$",
+            marks=pytest.mark.slow,
         ),
         ({"arming": {"allow_writes": False}}, ARMED, r"not armed: .*set allow_writes = true in \[arming\]"),
         ({}, Permission(arm="HIL-0002"), "not armed: --arm HIL-0002, and the unit that answers .*HIL-0001"),
         ({"identity": {"serial": "HIL-0002"}}, ARMED, "wrong unit: identity.serial = 'HIL-0002'"),
-        ({"identity": {"firmware": "9"}}, ARMED, "wrong unit: identity.firmware = '9'"),
+        pytest.param(
+            {"identity": {"firmware": "9"}},
+            ARMED,
+            "wrong unit: identity.firmware = '9'",
+            marks=pytest.mark.slow,
+        ),
         ({"link": {"unit": 9}}, ARMED, "silent unit: .*unit id 9.*check link.unit"),
         ({"link": {"port": 0}}, ARMED, "unreachable: .*no connection.*check address"),
     ],

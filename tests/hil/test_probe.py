@@ -177,8 +177,8 @@ def test_a_rehearsed_probe_needs_no_file_and_leaves_none(shipped: Shipped, tmp_p
     ("allowed", "arm", "why"),
     [
         ("false", None, "to arm it, set allow_writes = true in \\[arming\\] of the config and add --arm"),
-        ("true", None, "to arm it, add --arm"),
-        ("false", "same", "to arm it, set allow_writes = true"),
+        pytest.param("true", None, "to arm it, add --arm", marks=pytest.mark.slow),
+        pytest.param("false", "same", "to arm it, set allow_writes = true", marks=pytest.mark.slow),
         ("true", "OTHER", "not armed: --arm OTHER"),
     ],
 )

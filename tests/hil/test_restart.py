@@ -69,7 +69,13 @@ TARGETS = {
 """Targets, and the scenarios where not all are run."""
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name == "simulator-enable-last" else ())
+        for name in TARGETS
+    ],
+)
 def suite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Suite:
     """One whole run of the restart suite, as a user starts it."""
     out = tmp_path_factory.mktemp("run") / "out"

@@ -48,7 +48,11 @@ READ_REPLY = FRAMING.encode(bytes.fromhex("03 04 5375 6e53"), 1, 0)
 
 
 @pytest.mark.parametrize(
-    "target", ["simulator-rtu", pytest.param("simulator-rtu-tcp", marks=pytest.mark.slow), "simulator-tls"]
+    "target",
+    [
+        "simulator-tls",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("simulator-rtu", "simulator-rtu-tcp")),
+    ],
 )
 def test_the_restart_table_holds_on_every_transport(target: str, tmp_path: Path) -> None:
     """The six boundaries come out as on Modbus/TCP, applications, retries and energy, for every worker."""

@@ -124,7 +124,9 @@ def test_64_devices_carry_out_each_command_once(fleet: Path, ledger: SharedLedge
     assert rows == [("CLOSED", 1, DEVICES * PULSES)]
 
 
-@pytest.mark.parametrize("deadly", [30, 100, 170])
+@pytest.mark.parametrize(
+    "deadly", [30, *(pytest.param(number, marks=pytest.mark.slow) for number in (100, 170))]
+)
 def test_a_fleet_that_is_killed_repeats_nothing(fleet: Path, deadly: int) -> None:
     """SIGKILL at the n-th frame of 64 dispatchers: then nothing is sent twice, and no receipt that was told is lost.
 

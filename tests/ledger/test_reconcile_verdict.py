@@ -77,7 +77,7 @@ KNOWN = [
     (True, True),
     pytest.param(True, False, marks=pytest.mark.slow),
     pytest.param(False, True, marks=pytest.mark.slow),
-    (False, False),
+    pytest.param(False, False, marks=pytest.mark.slow),
 ]
 
 
