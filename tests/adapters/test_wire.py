@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.wire import TcpWire, WireClosed
+from adapters.wire import TcpWire, TlsWire, WireClosed
 from ledger.errors import UnitUnreachable
 from tests.adapters.kit import PATIENCE_S, Leaving, Peer, ScriptedDevice, silent
 
@@ -117,3 +117,18 @@ def test_closing_twice_is_closing_once() -> None:
     with pytest.raises(WireClosed):
         wire.receive(0)
     device.close()
+
+
+@pytest.mark.mutation(
+    "adapters/wire.py", "if data or not select.select([self._socket], [], [], 0)[0]:", "if True:"
+)
+def test_inside_tls_bytes_that_are_here_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time ran out before they were deciphered: that is no silence of the unit."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"a record")
+        wire = TlsWire.__new__(TlsWire)
+        wire._socket = ours
+        found = iter([b"", b"reply"])
+        monkeypatch.setattr(TcpWire, "receive", lambda *_: next(found))
+        assert wire.receive(0) == b"reply"
