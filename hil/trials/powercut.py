@@ -158,7 +158,9 @@ def _control(disk: Disk, how: tuple[str, str], number: int, tally: Tally) -> Non
     tally.figures["cuts"] += 1
     tally.figures[f"{how[0]}+{how[1]}"] = f"{kept} of {acknowledged} kept"
     if acknowledged < COMMITS[-1]:
-        tally.broken.append(f"{how}: only {acknowledged} of {COMMITS[-1]} commits were acknowledged before the cut")
+        tally.broken.append(
+            f"{how}: only {acknowledged} of {COMMITS[-1]} commits were acknowledged before the cut"
+        )
     elif kept < acknowledged:
         tally.classes["control_lost"] += 1
     else:

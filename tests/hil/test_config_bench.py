@@ -319,7 +319,7 @@ def test_a_unit_on_a_line(config: Path) -> None:
 
 @pytest.mark.mutation(
     SECTIONS,
-    'str((_folder(info) / value).resolve())\n\n    @field_validator("reply_s")',
+    'str((folder_of(info) / value).resolve())\n\n    @field_validator("reply_s")',
     'value\n\n    @field_validator("reply_s")',
 )
 def test_a_unit_inside_tls(config: Path) -> None:

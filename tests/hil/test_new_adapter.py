@@ -185,8 +185,8 @@ def test_a_profile_is_enough(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.mutation(CONFIG, "return plugins.anchored(value, _folder(info))", "return value")
-@pytest.mark.mutation(CONFIG, "value = str((_folder(info) / value).resolve())", "value = str(value)")
+@pytest.mark.mutation(CONFIG, "return plugins.anchored(value, folder_of(info))", "return value")
+@pytest.mark.mutation(CONFIG, "value = str((folder_of(info) / value).resolve())", "value = str(value)")
 def test_paths_are_seen_from_the_config_s_folder(tmp_path: Path) -> None:
     """Wherever ``hil`` is called."""
     create("acme", tmp_path)

@@ -275,8 +275,8 @@ def test_bytes_that_wait_at_the_tap_are_not_settled() -> None:
 
 @pytest.mark.mutation(
     "hil/wiretap.py",
-    "        if not all(self._idle.values()):\n            return False\n",
-    "",
+    "if not all(self._idle.values()) or any(",
+    "if any(",
 )
 def test_a_request_under_way_is_not_settled() -> None:
     """A tap that carries a request, or a connection that has not reached its device, has not settled."""
