@@ -26,7 +26,7 @@ from adapters.registers import BASE_ADDRESSES
 from simulator.battery import Battery
 from simulator.evolve import replace
 from simulator.inverter import Inverter, Reaction
-from simulator.journal import Journal, Saved
+from simulator.journal import Journal, Saved, moments
 from simulator.layout import Layout, Refusal
 from simulator.plant import REFERENCE
 from simulator.points import Chain, Nameplate, Scale, Subject, layout_for, settable
@@ -273,9 +273,7 @@ class Device:
 
     def _resume(self, saved: Saved, now_s: float, wall_s: float, powered_off_at_s: float | None) -> Reaction:
         """Bring the last run to its end, at the loss of power, and start the next."""
-        off_wall_s = saved.alive_wall_s if powered_off_at_s is None else powered_off_at_s
-        off_s = now_s - (wall_s - min(max(off_wall_s, saved.saved_wall_s), wall_s))
-        saved_s = now_s - (wall_s - saved.saved_wall_s)
+        saved_s, off_s = moments(saved.saved_wall_s, saved.alive_wall_s, now_s, wall_s, powered_off_at_s)
         last = Inverter.recall(
             saved.memory,
             self._battery,

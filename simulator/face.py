@@ -25,6 +25,7 @@ from simulator.battery import Battery
 from simulator.face_journal import FaceJournal
 from simulator.face_map import DROPPED, FaceMap
 from simulator.face_state import Change, FaceState
+from simulator.journal import moments
 from simulator.layout import Refusal
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ class Face:
                 change = Change(FaceState.new(self.map, battery, serial, now_s))
             else:
                 memory, saved_wall_s, alive_wall_s = last
-                off_wall_s = alive_wall_s if powered_off_at_s is None else powered_off_at_s
-                off_s = now_s - (wall_s - min(max(off_wall_s, saved_wall_s), wall_s))
-                saved_s = now_s - (wall_s - saved_wall_s)
+                saved_s, off_s = moments(saved_wall_s, alive_wall_s, now_s, wall_s, powered_off_at_s)
                 change = _restarted(FaceState.recall(memory, self.map, battery, saved_s), off_s, now_s)
             self._state = change.state
             self._keep(change, now_s)

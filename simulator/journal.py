@@ -263,6 +263,18 @@ class Journal:
         return wall_s if math.isfinite(wall_s) else 0.0
 
 
+def moments(
+    saved_wall_s: float, alive_wall_s: float, now_s: float, wall_s: float, powered_off_at_s: float | None
+) -> tuple[float, float]:
+    """(when the last run was saved, when it lost power), on the monotonic axis on which it is ``now_s``.
+
+    Power was lost when the caller says so, else when the unit was last known on: not before the save, nor to come.
+    """
+    off_wall_s = alive_wall_s if powered_off_at_s is None else powered_off_at_s
+    off_s = now_s - (wall_s - min(max(off_wall_s, saved_wall_s), wall_s))
+    return now_s - (wall_s - saved_wall_s), off_s
+
+
 def stamp_path(path: Path) -> Path:
     """The stamp and lock file that belongs to a journal."""
     return path.with_name(path.name + ".alive")

@@ -103,12 +103,12 @@ def test_energy_flowed_until_the_last_sign_of_life(switch_on: Start, clock: Manu
 
 @pytest.mark.parametrize(("after_s", "mwh"), [(20.0, 27_778), (600.0, 333_333), (99_999.0, 4_000_000)])
 @pytest.mark.mutation(
-    "simulator/device.py", "off_wall_s, saved.saved_wall_s), wall_s)", "off_wall_s, 0.0), wall_s)"
+    "simulator/journal.py", "off_wall_s, saved_wall_s), wall_s)", "off_wall_s, 0.0), wall_s)"
 )
 @pytest.mark.mutation(
-    "simulator/device.py",
-    "min(max(off_wall_s, saved.saved_wall_s), wall_s)",
-    "max(off_wall_s, saved.saved_wall_s)",
+    "simulator/journal.py",
+    "min(max(off_wall_s, saved_wall_s), wall_s)",
+    "max(off_wall_s, saved_wall_s)",
 )
 def test_the_caller_may_know_when_power_was_lost(
     switch_on: Start, clock: ManualClock, after_s: float, mwh: int
