@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from adapters import plugins
 from adapters.profile import RegisterProfile
 from ledger.model import DURATION_S_MAX, POWER_W_MAX
-from simulator.losses import system_names
+from simulator.physics.losses import system_names
 
 INT16_MAX: Final = 32_767
 WH_MAX: Final = 65_534

@@ -13,7 +13,7 @@ from hil.config_sections import Section, folder_of
 from ledger.errors import HilError
 from simulator import personality
 from simulator.fleet import UNITS_PER_PORT_MAX
-from simulator.site import STEPS_MAX, Profile, load_profile
+from simulator.physics.site import STEPS_MAX, Profile, load_profile
 
 FLEET_MAX: Final = 10_000
 """Units of one process: ten times what anybody asked for, and still 100 MB."""
@@ -151,7 +151,7 @@ class FleetSection(Section):
 
 
 def day_of(value: float | list[float] | str) -> Profile:
-    """A day of power, as a config may give it. Raises :class:`~simulator.site.ProfileUnusable` for a bad file."""
+    """A day of power, as a config may give it. Raises ``ProfileUnusable`` for a bad file."""
     if isinstance(value, str):
         return load_profile(Path(value))
     return Profile.of(value if isinstance(value, list) else [value])

@@ -26,7 +26,7 @@ from simulator import Device, JournalInUse, JournalUnusable, SerialServer, Serve
 from simulator.controlport import ControlPort
 from simulator.fleet import Berth, FleetServer, berths, energies_wh, serial
 from simulator.points.chains import CHAINS
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from simulator.tls import OPERATOR, VIEWER
 from simulator.unit import Unit
 

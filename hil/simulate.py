@@ -15,7 +15,7 @@ from typing import Any, Final
 from hil.clock import ClockPage, RealClock
 from hil.unitmaker import make_unit, manners_of, timer_of
 from simulator import SerialServer, ServerTls, SimulatorServer
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from simulator.unit import Manners, Unit
 
 READY_DESCRIPTOR: Final = 3

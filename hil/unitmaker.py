@@ -10,12 +10,12 @@ from typing import Any, Final, Literal, get_args
 from ledger.ports import Clock
 from simulator import Battery, Device
 from simulator.device import TEMP_C
-from simulator.face import Face
-from simulator.losses import load_system
+from simulator.faces.face import Face
 from simulator.personality import Personality, load
-from simulator.plant import REFERENCE
-from simulator.quirks import Quirky
-from simulator.site import DAY_S, Profile, Site
+from simulator.physics.losses import load_system
+from simulator.physics.plant import REFERENCE
+from simulator.physics.site import DAY_S, Profile, Site
+from simulator.quirks.quirky import Quirky
 from simulator.traits import Traits
 from simulator.unit import Manners, Unit
 
@@ -38,7 +38,7 @@ def make_unit(
     """Switch a unit on. ``faults``: it takes faults from a control port.
 
     ``settings`` needs ``battery`` and ``serial``; :func:`hil.standin.unit_settings` says what else there is. Raises
-    what :class:`~simulator.device.Device`, :class:`~simulator.face.Face` and :class:`~simulator.quirks.Quirky` raise.
+    what ``Device``, ``Face`` and ``Quirky`` raise.
     """
     character = character_of(settings)
     battery = Battery(**settings["battery"])

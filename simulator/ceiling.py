@@ -10,8 +10,8 @@ import math
 from typing import Final
 
 from simulator.limits import PERCENT
-from simulator.plant import Plant
-from simulator.power import first_s
+from simulator.physics.plant import Plant
+from simulator.physics.power import first_s
 from simulator.settings import Key, Settings
 
 CEILING: Final[Key] = (802, "SocRsvMax")

@@ -213,7 +213,7 @@ class Memory:
     timer_left_s: float | None
     """Until the timer runs out, below 0 if it has and did not act; None without one."""
     plant: str
-    """Where the energy is, and on which course: :class:`simulator.plant.PlantMemory` as JSON."""
+    """Where the energy is, and on which course: :class:`simulator.physics.plant.PlantMemory` as JSON."""
     settings: str = "{}"
     """Every other point that differs from the factory, JSON."""
     limit_timers: str = "{}"

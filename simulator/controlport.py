@@ -21,8 +21,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ledger.errors import HilError
 from simulator.personality import explain
-from simulator.quirk_model import Part, Quirk
-from simulator.quirks import Quirky
+from simulator.quirks.model import Part, Quirk
+from simulator.quirks.quirky import Quirky
 
 HOST: Final = "127.0.0.1"
 """Never another: these commands are for who runs the simulator, not for who is connected to the device."""

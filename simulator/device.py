@@ -28,7 +28,7 @@ from simulator.evolve import replace
 from simulator.inverter import Inverter, Reaction
 from simulator.journal import Journal, Saved, moments
 from simulator.layout import Layout, Refusal
-from simulator.plant import REFERENCE
+from simulator.physics.plant import REFERENCE
 from simulator.points import Chain, Nameplate, Scale, Subject, layout_for, settable
 from simulator.requests import take
 from simulator.settings import Settings
@@ -37,8 +37,8 @@ from simulator.traits import Traits
 if TYPE_CHECKING:
     from ledger.ports import Clock
     from simulator.control import Entry
-    from simulator.losses import System
-    from simulator.site import Site
+    from simulator.physics.losses import System
+    from simulator.physics.site import Site
 
 SERIAL_LENGTH_MAX: Final = 32
 """Characters that model 1 has room for."""

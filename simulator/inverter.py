@@ -8,7 +8,7 @@ inverter, and keeps the journal entries durably *before* it answers.
 One actuator, two models: the set-point group of 704 (also written by the mailbox) and the window of 124. The newer
 accepted command supersedes the older, whose enable then reads 0. Limits, gates and a latched alarm only hold the power
 back (:mod:`simulator.limits`); where the energy is, and how power gets from one value to the next, is the
-plant's (:mod:`simulator.plant`).
+plant's (:mod:`simulator.physics.plant`).
 
 Pure: time is an argument. Sign: positive = discharge.
 """
@@ -28,11 +28,11 @@ from simulator.control import RING_LENGTH as RING_LENGTH
 from simulator.control import Cause, Control, Entry, Mailbox, Memory
 from simulator.evolve import replace
 from simulator.limits import PERCENT, Caps, Gate, caps, gate, ramp_w_per_s
-from simulator.losses import System
-from simulator.plant import REFERENCE, Plant, PlantMemory
+from simulator.physics.losses import System
+from simulator.physics.plant import REFERENCE, Plant, PlantMemory
+from simulator.physics.site import Site
 from simulator.reversions import LIMIT, REVERSIONS, Ends, next_end_s
 from simulator.settings import Settings
-from simulator.site import Site
 from simulator.traits import Traits
 
 _MILLI: Final = 1000

@@ -2,7 +2,7 @@
 
 A personality reproduces what is publicly reported of a device, and says where. It says how the unit behaves
 (:class:`~simulator.traits.Traits`), how its port treats clients (:class:`~simulator.unit.Manners`), and what goes
-wrong with single requests (:mod:`simulator.quirk_model`). :func:`load` reads a file and refuses unknown keys; what
+wrong with single requests (:mod:`simulator.quirks.model`). :func:`load` reads a file and refuses unknown keys; what
 ships is listed in ``docs/personalities.md``.
 """
 
@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_type_h
 from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
 
 from ledger.errors import HilError, shorten
-from simulator.quirk_model import KINDS, ExtraRegister, Fault, Part, Quirk
+from simulator.quirks.model import KINDS, ExtraRegister, Fault, Part, Quirk
 from simulator.traits import Traits
 from simulator.unit import Manners
 

@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from simulator.controlport import ASKED
 from simulator.personality import CLASSES, Personality, common_faults, load, shipped
-from simulator.quirk_model import KINDS, ExtraRegister, Fault, Holds, Rule
+from simulator.quirks.model import KINDS, ExtraRegister, Fault, Holds, Rule
 from simulator.traits import Traits
 from simulator.unit import Manners
 

@@ -1,7 +1,7 @@
 """How a unit deviates from the reference device in what it does. The default deviates in nothing.
 
 What real units do wrong is data (``simulator/personalities``); this is the part of it that the state of a unit has to
-know. What only the wire shows, function codes, delays, exceptions on registers, is in :mod:`simulator.quirks`.
+know. What only the wire shows, function codes, delays, exceptions on registers, is in :mod:`simulator.quirks.quirky`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Final
 from adapters.registers import JOURNAL_MODEL
 from simulator.battery import Battery
 from simulator.control import RING_LENGTH
-from simulator.losses import Losses, OnDischarge
+from simulator.physics.losses import Losses, OnDischarge
 from simulator.points.chains import (
     CHAINS,
     MODULES,

@@ -26,7 +26,7 @@ import pytest
 
 from hil.clock import RealClock
 from simulator.device import Device
-from simulator.face import Face
+from simulator.faces.face import Face
 from simulator.layout import Refusal
 from simulator.line import SerialServer
 from simulator.server import SimulatorServer

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.battery import Battery
 from simulator.device import Device
-from simulator.face import Face
+from simulator.faces.face import Face
 from tests.clients.clientkit import SteppedClock, Watched
 
 Wear = Callable[[str], tuple[Face, Watched]]

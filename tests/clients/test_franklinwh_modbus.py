@@ -12,7 +12,7 @@ import pytest
 
 from simulator.device import Device
 from simulator.personality import load
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from tests.clients.clientkit import SteppedClock, powers, run, tcp
 from tests.clients.conftest import Switch
 

@@ -8,7 +8,7 @@ import pytest
 
 from hil.certificates import Authority
 from simulator.personality import load
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from simulator.tls import OPERATOR, VIEWER, ServerTls
 from tests.clients.clientkit import Busy, SteppedClock, powers, rtu, run, tcp
 from tests.clients.conftest import Switch

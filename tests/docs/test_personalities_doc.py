@@ -11,7 +11,7 @@ import pytest
 from simulator import personality_docs
 from simulator.controlport import answer
 from simulator.personality import load, shipped
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from tests.simulator.quirkkit import Sheet
 from tests.simulator.simkit import ManualClock
 

@@ -428,7 +428,7 @@ def test_a_journal_that_can_be_none_is_refused(name: str, why: str, cli: Run, tm
     ("text", "key"),
     [
         ('[simulator]\npersonality = "amnesiac"\n', "simulator.personality = 'amnesiac'"),
-        ('[simulator]\nface = "solax-gen4"\n', "simulator.face = "),
+        ('[simulator]\nface = "solax-gen4"\n', "simulator.faces.face = "),
         ('[simulator]\ntimer = "cosmetic"\n', "simulator.timer = 'cosmetic'"),
         ('[device]\nsystem = "generic_5kw"\n', "device.system = 'generic_5kw'"),
         ("[site]\nload = 500.0\n", "[site]"),

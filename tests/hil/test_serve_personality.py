@@ -16,10 +16,10 @@ from hil.config import Config, DeviceSection, LinkSection
 from hil.standin import unit_settings
 from hil.unitmaker import manners_of
 from simulator import Device
-from simulator.face import Face
+from simulator.faces.face import Face
 from simulator.layout import Refusal
 from simulator.personality import shipped
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from simulator.unit import Unit
 
 MAKER = "hil/unitmaker.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 from adapters.profile import RegisterProfile
 from simulator.battery import Battery
 from simulator.control import Cause
-from simulator.face import Face
+from simulator.faces.face import Face
 from simulator.layout import Refusal
 from tests.simulator.simkit import ManualClock
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from simulator.device import Device
-from simulator.face import Face
+from simulator.faces.face import Face
 from simulator.layout import Refusal
 from simulator.personality import load, shipped
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from tests.simulator.simkit import ManualClock, pulse_words
 
 ON_SUNSPEC = [name for name in shipped() if load(name).profile is None]

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.registers import END_MODEL, SUNS, Model, encode, load_model
 from simulator.layout import Refusal
 from simulator.personality import Personality
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from tests.simulator.simkit import ManualClock
 
 BASE = 40000

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from simulator.ceiling import ceiling_wh
 from simulator.device import Device
 from simulator.inverter import Inverter
-from simulator.losses import load_system
-from simulator.plant import REFERENCE
+from simulator.physics.losses import load_system
+from simulator.physics.plant import REFERENCE
+from simulator.physics.site import Profile, Site
 from simulator.points import Subject, settable
 from simulator.points.nameplate import Nameplate
 from simulator.settings import Settings
-from simulator.site import Profile, Site
 from simulator.traits import Traits
 from tests.simulator.chainkit import put
 from tests.simulator.simkit import ManualClock, mail, pulse

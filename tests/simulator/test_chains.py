@@ -14,7 +14,7 @@ from adapters.registers import Point
 from simulator.battery import Battery
 from simulator.device import Device
 from simulator.layout import Refusal
-from simulator.losses import OnDischarge, System
+from simulator.physics.losses import OnDischarge, System
 from simulator.points import CHAINS, Chain, Nameplate, models, settable, writable
 from simulator.traits import Traits
 from tests.simulator import simkit

@@ -13,7 +13,7 @@ import pytest
 from simulator import controlport
 from simulator.controlport import ControlPort, answer
 from simulator.layout import Refusal
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from tests.simulator.quirkkit import Bench, Sheet
 
 PORT = "simulator/controlport.py"

@@ -9,17 +9,17 @@ import pytest
 
 from adapters.profile import load_profile, parse_profile
 from simulator.battery import Battery
-from simulator.face import Face
-from simulator.face_map import FaceMap
+from simulator.faces.face import Face
+from simulator.faces.map import FaceMap
 from simulator.journal import JournalInUse, JournalUnusable, read_journal
 from simulator.layout import Refusal
 from tests.simulator.facekit import EIGHT, Bench, bench, u32, u32le
 from tests.simulator.simkit import ManualClock
 
-FACE = "simulator/face.py"
-STATE = "simulator/face_state.py"
-MAP = "simulator/face_map.py"
-JOURNAL = "simulator/face_journal.py"
+FACE = "simulator/faces/face.py"
+STATE = "simulator/faces/state.py"
+MAP = "simulator/faces/map.py"
+JOURNAL = "simulator/faces/journal.py"
 
 MADE_UP = """
 id = "made-up"

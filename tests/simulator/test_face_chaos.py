@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.face import Face
-from simulator.face_state import FaceState
+from simulator.faces.face import Face
+from simulator.faces.state import FaceState
 from simulator.layout import Refusal
 from tests.simulator.facekit import EIGHT
 from tests.simulator.simkit import ManualClock
 
-STATE = "simulator/face_state.py"
+STATE = "simulator/faces/state.py"
 
 STEPS = 400
 """Of one life: enough for every register of the longest map."""

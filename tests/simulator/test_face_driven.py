@@ -15,7 +15,7 @@ from ledger.control import Means
 from ledger.errors import CommandRefused
 from ledger.model import Confirmed, Pulse, Reference, Role, Setpoint, Step
 from ledger.testing import ManualClock
-from simulator.face import Face
+from simulator.faces.face import Face
 from simulator.testing import serving
 
 ACTUATOR = "adapters/profile_actuator.py"

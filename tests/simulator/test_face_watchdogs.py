@@ -12,8 +12,8 @@ import pytest
 from simulator.layout import Refusal
 from tests.simulator.facekit import Bench, bench, u32, u32le
 
-STATE = "simulator/face_state.py"
-MAP = "simulator/face_map.py"
+STATE = "simulator/faces/state.py"
+MAP = "simulator/faces/map.py"
 PROFILES = "adapters/profiles"
 
 

@@ -10,7 +10,7 @@ from simulator.battery import Battery
 from simulator.control import Cause
 from simulator.device import Device
 from simulator.layout import Refusal
-from simulator.losses import System
+from simulator.physics.losses import System
 from simulator.traits import Traits
 from tests.simulator.chainkit import get, put, put_raw
 from tests.simulator.simkit import HOUR_S, ManualClock, mail, pulse, value

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.losses import (
+from simulator.physics.losses import (
     Curve,
     Measured,
     OnDischarge,
@@ -19,7 +19,7 @@ from simulator.losses import (
     load_system,
     system_names,
 )
-from simulator.power import Piece
+from simulator.physics.power import Piece
 
 exact = settings(derandomize=True, deadline=None, max_examples=200)
 
@@ -46,7 +46,7 @@ def measured(name: str) -> Measured:
 
 
 @pytest.mark.mutation(
-    "simulator/losses.py", "(self.a_w * p + self.b_w) * p + self.c_w", "self.b_w * p + self.c_w"
+    "simulator/physics/losses.py", "(self.a_w * p + self.b_w) * p + self.c_w", "self.b_w * p + self.c_w"
 )
 @pytest.mark.parametrize("name", DISCHARGE_PCT)
 def test_a_measured_system_discharges_as_printed(name: str) -> None:
@@ -98,7 +98,7 @@ def test_every_system_of_the_file_loads(name: str) -> None:
         assert -power_w < losses.dc_w(-power_w) <= 0.0
 
 
-@pytest.mark.mutation("simulator/losses.py", "if name not in _document():", "if False:")
+@pytest.mark.mutation("simulator/physics/losses.py", "if name not in _document():", "if False:")
 def test_an_unknown_system_is_refused_with_the_ones_there_are() -> None:
     """One line: what was asked for, and what could be."""
     with pytest.raises(SystemUnknown, match=r"^system = 'tesla': .* give one of siemens_junelight, .*5kw$"):
@@ -123,11 +123,11 @@ def test_the_reference_loses_all_of_the_round_trip_on_discharge(
 
 
 @pytest.mark.mutation(
-    "simulator/losses.py", "if part.from_w + part.power_w(part.end_s) < -2.0 * least_w:", "if True:"
+    "simulator/physics/losses.py", "if part.from_w + part.power_w(part.end_s) < -2.0 * least_w:", "if True:"
 )
-@pytest.mark.mutation("simulator/losses.py", "self.c_w * moments.seconds", "self.c_w")
+@pytest.mark.mutation("simulator/physics/losses.py", "self.c_w * moments.seconds", "self.c_w")
 @pytest.mark.mutation(
-    "simulator/losses.py", "squares = self.a_w * moments.watt2_s", "squares = 0.0 * moments.watt2_s"
+    "simulator/physics/losses.py", "squares = self.a_w * moments.watt2_s", "squares = 0.0 * moments.watt2_s"
 )
 @pytest.mark.parametrize("name", system_names())
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_flow_is_the_integral_of_the_powers(name: str, piece: Piece) -> None
     assert flow.stored_wh == pytest.approx(flow.dc_wh / one_way if dc_wh > 0 else flow.dc_wh * one_way)
 
 
-@pytest.mark.mutation("simulator/losses.py", "return min(0.0, power_w +", "return (power_w +")
+@pytest.mark.mutation("simulator/physics/losses.py", "return min(0.0, power_w +", "return (power_w +")
 def test_a_charge_below_what_the_path_needs_stores_nothing() -> None:
     """20 W do not feed a converter that uses 36 W; the battery is not drained for it either."""
     losses = measured("siemens_junelight")
@@ -191,10 +191,10 @@ def test_the_time_for_an_amount_is_the_time_in_which_it_flows(name: str, power_w
     ],
 )
 @pytest.mark.mutation(
-    "simulator/losses.py", "if not self.loss_w(self.nominal_w) < self.nominal_w:", "if False:"
+    "simulator/physics/losses.py", "if not self.loss_w(self.nominal_w) < self.nominal_w:", "if False:"
 )
 @pytest.mark.mutation(
-    "simulator/losses.py", "self.c_w >= 0.0 and self._least_loss_w >= 0.0", "self.c_w >= 0.0"
+    "simulator/physics/losses.py", "self.c_w >= 0.0 and self._least_loss_w >= 0.0", "self.c_w >= 0.0"
 )
 def test_a_curve_that_makes_energy_or_uses_all_of_it_is_refused(changes: dict[str, float]) -> None:
     """Such numbers are a typing error."""
@@ -203,7 +203,9 @@ def test_a_curve_that_makes_energy_or_uses_all_of_it_is_refused(changes: dict[st
         replace(good, **changes)
 
 
-@pytest.mark.mutation("simulator/losses.py", "if not 0.0 < self.battery_efficiency <= 1.0:", "if False:")
+@pytest.mark.mutation(
+    "simulator/physics/losses.py", "if not 0.0 < self.battery_efficiency <= 1.0:", "if False:"
+)
 @pytest.mark.parametrize("efficiency", [0.0, 1.01, math.nan])
 def test_cells_give_no_more_than_they_took(efficiency: float) -> None:
     """More than 1 would be a source."""
@@ -213,7 +215,9 @@ def test_cells_give_no_more_than_they_took(efficiency: float) -> None:
 
 
 @pytest.mark.mutation(
-    "simulator/losses.py", "if not 0.0 <= (value := getattr(self, item.name)) < math.inf:", "if False:"
+    "simulator/physics/losses.py",
+    "if not 0.0 <= (value := getattr(self, item.name)) < math.inf:",
+    "if False:",
 )
 def test_a_standby_below_zero_is_refused() -> None:
     """It would be a source."""
@@ -225,9 +229,9 @@ def test_a_standby_below_zero_is_refused() -> None:
     ("field", "value"),
     [("dead_s", -1.0), ("settling_s", math.inf), ("ramp_w_per_s", 0.0), ("ramp_w_per_s", math.nan)],
 )
-@pytest.mark.mutation("simulator/losses.py", "if not self.ramp_w_per_s > 0.0:", "if False:")
+@pytest.mark.mutation("simulator/physics/losses.py", "if not self.ramp_w_per_s > 0.0:", "if False:")
 @pytest.mark.mutation(
-    "simulator/losses.py", "if not 0.0 <= (value := getattr(self, name)) < math.inf:", "if False:"
+    "simulator/physics/losses.py", "if not 0.0 <= (value := getattr(self, name)) < math.inf:", "if False:"
 )
 def test_an_impossible_reaction_is_refused_by_name(field: str, value: float) -> None:
     """The error names the field and its value."""

@@ -22,7 +22,7 @@ from simulator.traits import Traits
 from simulator.unit import Manners
 
 FILE = "simulator/personality.py"
-MODEL = "simulator/quirk_model.py"
+MODEL = "simulator/quirks/model.py"
 LEAST = """
 name = "odd"
 title = "Odd"

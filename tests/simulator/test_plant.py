@@ -12,9 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from simulator.battery import Battery, BatteryState, Derate, Taper, by_temperature
-from simulator.losses import Measured, OnDischarge, Standby, System, load_system, system_names
-from simulator.plant import Plant, PlantMemory
-from simulator.site import Profile, Site
+from simulator.physics.losses import Measured, OnDischarge, Standby, System, load_system, system_names
+from simulator.physics.plant import Plant, PlantMemory
+from simulator.physics.site import Profile, Site
 
 BATTERY = Battery()
 HOUR_S = 3600.0
@@ -109,9 +109,9 @@ def one_way(plant: Plant) -> float:
 class TestReference:
     """With the default battery and nothing else a plant is the reference device."""
 
-    @pytest.mark.mutation("simulator/losses.py", "stored_wh *= self.efficiency", "pass")
+    @pytest.mark.mutation("simulator/physics/losses.py", "stored_wh *= self.efficiency", "pass")
     @pytest.mark.mutation(
-        "simulator/plant.py", "piece.start_s + self.losses.seconds_for", "self.losses.seconds_for"
+        "simulator/physics/plant.py", "piece.start_s + self.losses.seconds_for", "self.losses.seconds_for"
     )
     @exact
     @given(seed=seeds, stored_wh=st.floats(7500.0, 25_000.0), efficiency=st.sampled_from([0.88, 1.0, 0.93]))
@@ -197,7 +197,7 @@ class TestEnergy:
         assert meter.imported_wh - meter.exported_wh == pytest.approx(grid_wh, abs=1.0)
 
     @pytest.mark.mutation(
-        "simulator/plant.py", "anchor.charged_wh + flow.ac_wh", "anchor.charged_wh - flow.ac_wh"
+        "simulator/physics/plant.py", "anchor.charged_wh + flow.ac_wh", "anchor.charged_wh - flow.ac_wh"
     )
     @by_system
     @rarely
@@ -315,10 +315,10 @@ def small_steps(
 
 
 @pytest.mark.mutation(
-    "simulator/plant.py", "self.ramp_w_per_s, self.system.tau_s)", "math.inf, self.system.tau_s)"
+    "simulator/physics/plant.py", "self.ramp_w_per_s, self.system.tau_s)", "math.inf, self.system.tau_s)"
 )
 @pytest.mark.mutation(
-    "simulator/losses.py",
+    "simulator/physics/losses.py",
     "return Flow(ac_wh, dc_wh, dc_wh * self._one_way)",
     "return Flow(ac_wh, dc_wh, dc_wh)",
 )
@@ -373,7 +373,9 @@ class TestMemory:
         assert recalled.at(HOUR_S) == plant.at(HOUR_S)
         assert recalled.due_s == plant.due_s
 
-    @pytest.mark.mutation("simulator/plant.py", "target_w=0.0,\n            follows=False", "follows=False")
+    @pytest.mark.mutation(
+        "simulator/physics/plant.py", "target_w=0.0,\n            follows=False", "follows=False"
+    )
     def test_switched_on_again_it_is_idle_with_the_same_energies(self) -> None:
         """Whatever it did when the power was lost, and nothing waits either."""
         plant = Plant.new(BATTERY, 0.0, RAMPED).asked(2000.0, 0.0).settled(HOUR_S)

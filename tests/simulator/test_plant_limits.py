@@ -10,9 +10,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from simulator.battery import Battery, Derate, Taper
-from simulator.losses import Standby, System, load_system, system_names
-from simulator.plant import RECHARGE_SHARE, Plant
-from simulator.site import Profile, Site
+from simulator.physics.losses import Standby, System, load_system, system_names
+from simulator.physics.plant import RECHARGE_SHARE, Plant
+from simulator.physics.site import Profile, Site
 
 BATTERY = Battery()
 HOUR_S = 3600.0
@@ -28,7 +28,7 @@ powers_w = st.floats(-5000.0, 5000.0)
 class TestReaction:
     """What a set-point does, and when."""
 
-    @pytest.mark.mutation("simulator/plant.py", "if not self.system.dead_s:", "if True:")
+    @pytest.mark.mutation("simulator/physics/plant.py", "if not self.system.dead_s:", "if True:")
     def test_nothing_moves_during_the_dead_time(self) -> None:
         """Two seconds of it, then the ramp."""
         plant = Plant.new(BATTERY, 0.0, RAMPED).asked(2000.0, 10.0)
@@ -38,7 +38,7 @@ class TestReaction:
         assert plant.stepped().at(13.0).power_w == pytest.approx(200.0)
 
     @pytest.mark.mutation(
-        "simulator/plant.py",
+        "simulator/physics/plant.py",
         "at_s + self.system.dead_s if self.waiting_s == math.inf else self.waiting_s",
         "at_s + self.system.dead_s",
     )
@@ -60,7 +60,7 @@ class TestReaction:
         assert plant.settled(20.0).at(20.0).power_w == 0.0
 
     @pytest.mark.mutation(
-        "simulator/plant.py", "self.ramp_w_per_s, self.system.tau_s)", "self.ramp_w_per_s, 0.0)"
+        "simulator/physics/plant.py", "self.ramp_w_per_s, self.system.tau_s)", "self.ramp_w_per_s, 0.0)"
     )
     def test_it_settles_in_the_settling_time(self) -> None:
         """99 % after 4.6 s of a 4.6 s settling time, and all of it soon after, for good."""
@@ -70,7 +70,7 @@ class TestReaction:
         assert plant.settled(20.0).at(20.0).power_w == 4000.0
 
     @pytest.mark.mutation(
-        "simulator/plant.py",
+        "simulator/physics/plant.py",
         "power_w = max(-charge_w, min(discharge_w, self.course[0].from_w))",
         "power_w = self.course[0].from_w",
     )
@@ -83,9 +83,11 @@ class TestReaction:
         assert (limited.at(100.0).power_w, limited.limited, plant.limited) == (500.0, True, False)
         assert (free.at(200.0).power_w, free.at(205.0).power_w) == pytest.approx((500.0, 1000.0))
 
-    @pytest.mark.mutation("simulator/plant.py", "if not watts >= 0.0:", "if False:")
-    @pytest.mark.mutation("simulator/plant.py", "if not ramp_w_per_s > 0.0:", "if ramp_w_per_s <= 0.0:")
-    @pytest.mark.mutation("simulator/plant.py", "return min(rated_w * share, self.", "return (self.")
+    @pytest.mark.mutation("simulator/physics/plant.py", "if not watts >= 0.0:", "if False:")
+    @pytest.mark.mutation(
+        "simulator/physics/plant.py", "if not ramp_w_per_s > 0.0:", "if ramp_w_per_s <= 0.0:"
+    )
+    @pytest.mark.mutation("simulator/physics/plant.py", "return min(rated_w * share, self.", "return (self.")
     def test_limits_are_at_most_the_nameplate(self) -> None:
         """And not below 0, nor is a ramp."""
         plant = Plant.new(BATTERY, 0.0)
@@ -107,7 +109,9 @@ class TestBounds:
     """Reserve, full, taper and derating."""
 
     @pytest.mark.mutation(
-        "simulator/plant.py", "anchor=replace(plant.anchor, stored_wh=self.edge_wh)", "anchor=plant.anchor"
+        "simulator/physics/plant.py",
+        "anchor=replace(plant.anchor, stored_wh=self.edge_wh)",
+        "anchor=plant.anchor",
     )
     @exact
     @given(
@@ -139,7 +143,7 @@ class TestBounds:
         assert stopped.at(100.0).power_w == 0.0
         assert stopped.with_reserve(5000.0, 200.0).at(200.0).power_w == 2000.0
 
-    @pytest.mark.mutation("simulator/plant.py", "rated_w * share", "rated_w")
+    @pytest.mark.mutation("simulator/physics/plant.py", "rated_w * share", "rated_w")
     def test_the_taper_is_a_staircase_whose_steps_are_events(self) -> None:
         """5 kW until 90 %, then half, a quarter, a tenth; and the same towards the other end."""
         battery = Battery(reserve_wh=0.0)
@@ -163,7 +167,7 @@ class TestBounds:
             (0.0, 0.0),
         ]
 
-    @pytest.mark.mutation("simulator/plant.py", "share *= system.derate.at(at_s)", "pass")
+    @pytest.mark.mutation("simulator/physics/plant.py", "share *= system.derate.at(at_s)", "pass")
     def test_a_derating_is_looked_at_on_its_grid(self) -> None:
         """Half the power from the first look after noon on, not from noon on."""
         derate = Derate(lambda at_s: 0.5 if at_s >= 100.0 else 1.0, period_s=60.0)
@@ -173,7 +177,7 @@ class TestBounds:
         assert plant.settled(120.0).at(120.0).power_w == 2500.0
         assert plant.settled(120.0).limits_w(121.0) == (2500.0, 2500.0)
 
-    @pytest.mark.mutation("simulator/plant.py", "and (self.target_w or not piece.is_idle)", "")
+    @pytest.mark.mutation("simulator/physics/plant.py", "and (self.target_w or not piece.is_idle)", "")
     def test_an_idle_plant_has_no_grid(self) -> None:
         """Nobody asks it for power, so nobody has to look; what it could do is known all the same."""
         plant = Plant.new(BATTERY, 0.0, System(derate=Derate(lambda _: 0.25)))
@@ -211,7 +215,9 @@ class TestStandby:
 
         assert (now.power_w, now.charged_wh, now.discharged_wh) == (1000.0, 0.0, 1000.0)
 
-    @pytest.mark.mutation("simulator/plant.py", "else (standby.empty_ac_w, 0.0)", "else (standby.ac_w, 0.0)")
+    @pytest.mark.mutation(
+        "simulator/physics/plant.py", "else (standby.empty_ac_w, 0.0)", "else (standby.ac_w, 0.0)"
+    )
     def test_an_empty_battery_gives_nothing_any_more(self) -> None:
         """Empty after 4 h, an event; from then on everything comes from the AC side."""
         plant = Plant.new(Battery(stored_wh=20.0, reserve_wh=0.0), 0.0, self.SYSTEM)
@@ -221,9 +227,11 @@ class TestStandby:
         assert (empty.due_s, empty.at(5 * HOUR_S).stored_wh) == (math.inf, 0.0)
         assert (empty.at(5 * HOUR_S).power_w, empty.at(5 * HOUR_S).dc_w) == (-20.0, 0.0)
 
-    @pytest.mark.mutation("simulator/plant.py", "if self._rests else 0.0", "if False else 0.0")
+    @pytest.mark.mutation("simulator/physics/plant.py", "if self._rests else 0.0", "if False else 0.0")
     @pytest.mark.mutation(
-        "simulator/plant.py", "plant._scheduled() if plant._rests else plant._moving()", "plant._moving()"
+        "simulator/physics/plant.py",
+        "plant._scheduled() if plant._rests else plant._moving()",
+        "plant._moving()",
     )
     @pytest.mark.parametrize(
         "derate", [None, Derate(lambda _: 1.0, period_s=600.0)], ids=["free", "on a grid"]
@@ -254,9 +262,9 @@ class TestHouse:
         assert later.at(13 * HOUR_S).power_w == -1500.0
         assert later.meter(13 * HOUR_S) == (0.0, 0.0, 0.0)
 
-    @pytest.mark.mutation("simulator/plant.py", "follows=self.site is not None)", "follows=False)")
+    @pytest.mark.mutation("simulator/physics/plant.py", "follows=self.site is not None)", "follows=False)")
     @pytest.mark.mutation(
-        "simulator/plant.py",
+        "simulator/physics/plant.py",
         "return self._aimed(target_w, at_s, follows=False)",
         "return self._aimed(target_w, at_s, follows=self.follows)",
     )
@@ -284,7 +292,7 @@ class TestHouse:
         assert plant.meter(2 * HOUR_S) == (310.0, 620.0, 0.0)
 
     @pytest.mark.mutation(
-        "simulator/plant.py", "imported_wh=self.imported_wh + imported_wh", "imported_wh=imported_wh"
+        "simulator/physics/plant.py", "imported_wh=self.imported_wh + imported_wh", "imported_wh=imported_wh"
     )
     def test_the_meter_goes_on_over_every_event(self) -> None:
         """An hour idle imports 300 Wh of load, an hour at 1 kW exports 700 Wh, another idle imports 300 Wh."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.power import HAIR_W, Piece, course, first_s
+from simulator.physics.power import HAIR_W, Piece, course, first_s
 
 powers_w = st.floats(-10_000.0, 10_000.0)
 ramps_w_per_s = st.one_of(st.just(math.inf), st.floats(1.0, 5000.0))
@@ -28,11 +28,13 @@ def simpson(piece: Piece, until_s: float, power: int, steps: int = 2000) -> floa
     return width_s / 3.0 * (values[0] + values[-1] + 4.0 * sum(values[1:-1:2]) + 2.0 * sum(values[2:-1:2]))
 
 
-@pytest.mark.mutation("simulator/power.py", "gap_w * gap_w * twice_s", "gap_w * gap_w * once_s")
+@pytest.mark.mutation("simulator/physics/power.py", "gap_w * gap_w * twice_s", "gap_w * gap_w * once_s")
 @pytest.mark.mutation(
-    "simulator/power.py", "watt2 = (first_w * first_w + first_w * last_w", "watt2 = (first_w * first_w"
+    "simulator/physics/power.py",
+    "watt2 = (first_w * first_w + first_w * last_w",
+    "watt2 = (first_w * first_w",
 )
-@pytest.mark.mutation("simulator/power.py", "aim_w * seconds + gap_w * once_s", "aim_w * seconds")
+@pytest.mark.mutation("simulator/physics/power.py", "aim_w * seconds + gap_w * once_s", "aim_w * seconds")
 @pytest.mark.parametrize("piece", [CONSTANT, LINE, LAG], ids=["constant", "line", "lag"])
 @pytest.mark.parametrize("until_s", [10.0, 10.001, 17.0, 30.0])
 def test_the_integrals_are_those_of_the_samples(piece: Piece, until_s: float) -> None:
@@ -61,7 +63,7 @@ def test_a_course_is_continuous_monotone_and_arrives(
         assert after.from_w == pytest.approx(before.power_w(before.end_s), abs=HAIR_W + 1e-6)
 
 
-@pytest.mark.mutation("simulator/power.py", "for part in piece.split(0.0))", "for part in (piece,))")
+@pytest.mark.mutation("simulator/physics/power.py", "for part in piece.split(0.0))", "for part in (piece,))")
 @exact
 @given(start_w=powers_w, goal_w=powers_w, ramp=ramps_w_per_s, tau_s=taus_s)
 def test_no_piece_of_a_course_changes_its_sign(
@@ -73,7 +75,7 @@ def test_no_piece_of_a_course_changes_its_sign(
         assert min(ends_w) >= -1e-9 or max(ends_w) <= 1e-9
 
 
-@pytest.mark.mutation("simulator/power.py", "if ramp_w_per_s < math.inf and", "if False and")
+@pytest.mark.mutation("simulator/physics/power.py", "if ramp_w_per_s < math.inf and", "if False and")
 @exact
 @given(start_w=powers_w, goal_w=powers_w, ramp=st.floats(1.0, 5000.0), tau_s=taus_s)
 def test_a_course_is_never_steeper_than_the_ramp(
@@ -101,7 +103,7 @@ def test_a_ramp_takes_the_difference_over_its_rate() -> None:
     assert rising.power_w(5.0) == 1500.0
 
 
-@pytest.mark.mutation("simulator/power.py", "ramp_w_per_s * tau_s if tau_s else 0.0", "0.0")
+@pytest.mark.mutation("simulator/physics/power.py", "ramp_w_per_s * tau_s if tau_s else 0.0", "0.0")
 def test_the_lag_takes_over_where_it_is_the_slower() -> None:
     """100 W/s up to the last 200 W, of which a lag of 2 s makes no more than 100 W/s either."""
     line, lag, there = course(0.0, 1000.0, 0.0, 100.0, 2.0)
@@ -118,7 +120,7 @@ def test_a_lag_has_done_99_percent_after_4_6_time_constants() -> None:
 
 
 @pytest.mark.mutation(
-    "simulator/power.py", "return self.from_w\n        elapsed_s", "pass\n        elapsed_s"
+    "simulator/physics/power.py", "return self.from_w\n        elapsed_s", "pass\n        elapsed_s"
 )
 def test_beyond_its_ends_a_piece_keeps_the_power_of_the_end() -> None:
     """A moment a hair outside is no other power."""
@@ -150,7 +152,7 @@ def test_the_rest_of_a_piece_is_the_same_course(piece: Piece, at_s: float) -> No
     assert shifted.power_w(29.5) == pytest.approx(piece.power_w(29.5) + 250.0)
 
 
-@pytest.mark.mutation("simulator/power.py", "    return after_s\n", "    return before_s\n")
+@pytest.mark.mutation("simulator/physics/power.py", "    return after_s\n", "    return before_s\n")
 @exact
 @given(amount=st.floats(0.0, 1e5), start_s=st.floats(0.0, 1e6))
 def test_an_amount_has_been_reached_at_the_moment_found(amount: float, start_s: float) -> None:
@@ -166,7 +168,7 @@ def test_an_amount_has_been_reached_at_the_moment_found(amount: float, start_s: 
     assert before_s < start_s or grown(before_s) < amount
 
 
-@pytest.mark.mutation("simulator/power.py", "if grown(end_s) < amount:", "if False:")
+@pytest.mark.mutation("simulator/physics/power.py", "if grown(end_s) < amount:", "if False:")
 def test_an_amount_that_is_not_reached_in_time_is_never_reached() -> None:
     """Infinity, not the end."""
     assert first_s(lambda at_s: at_s, 11.0, 0.0, 10.0) == math.inf

@@ -10,8 +10,8 @@ from simulator.layout import Refusal
 from tests.simulator.quirkkit import Bench, quirk
 from tests.simulator.simkit import adu
 
-RULES = "simulator/quirk_rules.py"
-QUIRKS = "simulator/quirks.py"
+RULES = "simulator/quirks/rules.py"
+QUIRKS = "simulator/quirks/quirky.py"
 
 
 # -- refused ------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_an_unlock_register_beside_the_map() -> None:
 
 
 @pytest.mark.mutation(
-    "simulator/quirk_extra.py", "self.has(at) and self._registers[at].writable", "self.has(at)"
+    "simulator/quirks/extra.py", "self.has(at) and self._registers[at].writable", "self.has(at)"
 )
 def test_a_register_beside_the_map_that_cannot_be_written() -> None:
     """It gets exception 2."""

@@ -9,12 +9,12 @@ import pytest
 from adapters.framing import RtuFraming
 from simulator.layout import Refusal
 from simulator.personality import PersonalityError
-from simulator.quirks import Quirky
+from simulator.quirks.quirky import Quirky
 from tests.simulator.quirkkit import Bench, Sheet, personality, quirk
 from tests.simulator.simkit import ManualClock, adu
 
-QUIRKS = "simulator/quirks.py"
-STAGE = "simulator/quirk_stage.py"
+QUIRKS = "simulator/quirks/quirky.py"
+STAGE = "simulator/quirks/stage.py"
 READ = b"\x03\x04\0\7\0\x08"
 
 
@@ -146,7 +146,7 @@ def test_a_damaged_frame(damage: str, frame: bytes) -> None:
     assert bench.unit.garble(adu(READ, transaction=9)) == adu(READ, transaction=9)
 
 
-@pytest.mark.mutation("simulator/quirk_frames.py", "if len(frame) >= _TCP_MIN:", "if True:")
+@pytest.mark.mutation("simulator/quirks/frames.py", "if len(frame) >= _TCP_MIN:", "if True:")
 def test_a_damaged_frame_on_a_serial_line() -> None:
     """With a true check sum; and an answer of eight bytes is not taken for one of Modbus/TCP."""
     line = RtuFraming()

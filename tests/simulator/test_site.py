@@ -9,8 +9,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from simulator.power import Piece
-from simulator.site import DAY_S, Profile, ProfileUnusable, Site, load_profile, parse_profile
+from simulator.physics.power import Piece
+from simulator.physics.site import DAY_S, Profile, ProfileUnusable, Site, load_profile, parse_profile
 
 exact = settings(derandomize=True, deadline=None, max_examples=200, phases=[Phase.generate])
 HOUR_S = 3600.0
@@ -44,13 +44,15 @@ def test_a_csv_is_lines_of_time_and_watts() -> None:
         ([], r"1..1440 steps, not 0"),
     ],
 )
-@pytest.mark.mutation("simulator/site.py", "if not math.isfinite(watts):", "if False:")
+@pytest.mark.mutation("simulator/physics/site.py", "if not math.isfinite(watts):", "if False:")
 @pytest.mark.mutation(
-    "simulator/site.py", "if not 1 <= len(self.steps) <= STEPS_MAX:", "if len(self.steps) > STEPS_MAX:"
+    "simulator/physics/site.py",
+    "if not 1 <= len(self.steps) <= STEPS_MAX:",
+    "if len(self.steps) > STEPS_MAX:",
 )
-@pytest.mark.mutation("simulator/site.py", " or not starts_s[-1] < DAY_S", "")
-@pytest.mark.mutation("simulator/site.py", "starts_s[0] != 0.0 or ", "")
-@pytest.mark.mutation("simulator/site.py", "0 <= minutes < 60 and ", "")
+@pytest.mark.mutation("simulator/physics/site.py", " or not starts_s[-1] < DAY_S", "")
+@pytest.mark.mutation("simulator/physics/site.py", "starts_s[0] != 0.0 or ", "")
+@pytest.mark.mutation("simulator/physics/site.py", "0 <= minutes < 60 and ", "")
 def test_a_profile_that_says_nothing_is_refused_by_line(lines: list[str], says: str) -> None:
     """One line: which file, which line, what it must look like."""
     with pytest.raises(ProfileUnusable, match=says):
@@ -79,7 +81,7 @@ def test_net_is_the_load_less_what_the_roof_gives() -> None:
 
 
 @pytest.mark.mutation(
-    "simulator/site.py",
+    "simulator/physics/site.py",
     "while self._start_s(*(following := self._following(*place))) <= at_s:",
     "while False:",
 )
@@ -106,7 +108,9 @@ def test_midnight_may_be_any_moment_of_the_axis() -> None:
     assert (site.net_w(499.0), site.net_w(500.0), site.next_s(500.0)) == (100.0, 200.0, 500.0 + 12 * HOUR_S)
 
 
-@pytest.mark.mutation("simulator/site.py", "for part in surplus.split(0.0):", "for part in (surplus,):")
+@pytest.mark.mutation(
+    "simulator/physics/site.py", "for part in surplus.split(0.0):", "for part in (surplus,):"
+)
 @exact
 @given(
     net_w=st.floats(-3000.0, 3000.0),

@@ -10,7 +10,7 @@ from simulator.battery import Battery
 from simulator.control import Cause
 from simulator.device import Device
 from simulator.layout import Refusal
-from simulator.site import Profile, Site
+from simulator.physics.site import Profile, Site
 from simulator.traits import Traits
 from tests.simulator.chainkit import get, put, raw
 from tests.simulator.simkit import HOUR_S, ManualClock, mail, pulse

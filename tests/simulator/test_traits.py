@@ -9,7 +9,7 @@ import pytest
 from simulator.control import Cause
 from simulator.device import Device
 from simulator.layout import Refusal
-from simulator.site import Profile, Site
+from simulator.physics.site import Profile, Site
 from simulator.traits import Traits
 from tests.simulator.chainkit import get, put, put_raw
 from tests.simulator.simkit import HOUR_S, ManualClock, mail, pulse, value

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from simulator.layout import Refusal
 from simulator.personality import Personality, PersonalityError, common_faults
-from simulator.quirk_extra import Extra
-from simulator.quirk_frames import Damage, damaged
-from simulator.quirk_model import (
+from simulator.quirks.extra import Extra
+from simulator.quirks.frames import Damage, damaged
+from simulator.quirks.model import (
     Alter,
     Coded,
     Counter,
@@ -38,9 +38,9 @@ from simulator.quirk_model import (
     Staged,
     Start,
 )
-from simulator.quirk_places import Places, Span
-from simulator.quirk_rules import Live, Request, altered, before, decoded, keep, refuses, shown
-from simulator.quirk_stage import Stage, due_s
+from simulator.quirks.places import Places, Span
+from simulator.quirks.rules import Live, Request, altered, before, decoded, keep, refuses, shown
+from simulator.quirks.stage import Stage, due_s
 
 if TYPE_CHECKING:
     from ledger.ports import Clock

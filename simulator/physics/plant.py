@@ -24,9 +24,9 @@ from typing import Final
 
 from simulator.battery import SECONDS_PER_HOUR, Battery, BatteryState
 from simulator.evolve import replace
-from simulator.losses import Flow, Losses, OnDischarge, System
-from simulator.power import Piece, course, first_s
-from simulator.site import Meter, Site
+from simulator.physics.losses import Flow, Losses, OnDischarge, System
+from simulator.physics.power import Piece, course, first_s
+from simulator.physics.site import Meter, Site
 
 REFERENCE: Final = System()
 

@@ -15,7 +15,7 @@ from adapters import profile_codec as codec
 from adapters.profile import RegisterProfile
 from adapters.profile_face import Conditions, Face
 from adapters.profile_register import Register, Shown, Table
-from simulator.face_shows import shown
+from simulator.faces.shows import shown
 
 ILLEGAL_FUNCTION: Final = 1
 ILLEGAL_ADDRESS: Final = 2

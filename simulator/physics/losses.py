@@ -2,8 +2,8 @@
 
 Two accounts. :class:`OnDischarge` is the reference device: all of the round trip is lost on discharge.
 :class:`Measured` is what HTW Berlin's PerMod model and bslib describe: each path loses ``a p² + b p + c`` watts,
-p = \\|P_ac\\| / P_nominal, and the cells lose a share both ways. Both answer for one :class:`~simulator.power.Piece`
-of power, which keeps one sign.
+p = \\|P_ac\\| / P_nominal, and the cells lose a share both ways. Both answer for one :class:`Piece` of power,
+which keeps one sign.
 
 Pure but for :func:`load_system`. Sign: positive = discharge; energies of a :class:`Flow` are magnitudes.
 """
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ledger.errors import HilError, shorten
 from simulator.battery import NO_TAPER, SECONDS_PER_HOUR, Derate, Taper
-from simulator.power import Moments, Piece
+from simulator.physics.power import Moments, Piece
 
 SETTLED_TAUS: Final = 4.6
 """Settling times are measured until 1 % of the step is left, and a first-order lag leaves that after ln 100 tau."""
@@ -230,7 +230,7 @@ class System:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads(files("simulator").joinpath("systems.toml").read_text("utf-8"))
+    return tomllib.loads(files("simulator.physics").joinpath("systems.toml").read_text("utf-8"))
 
 
 def system_names() -> tuple[str, ...]:

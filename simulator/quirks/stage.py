@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from simulator.layout import Refusal
-from simulator.quirk_extra import Extra
-from simulator.quirk_model import Foreign, Staged
-from simulator.quirk_places import Span
-from simulator.quirk_rules import Live, Request
+from simulator.quirks.extra import Extra
+from simulator.quirks.model import Foreign, Staged
+from simulator.quirks.places import Span
+from simulator.quirks.rules import Live, Request
 
 WAITING_MAX: Final = 64
 """Requests that wait at a time; one more is answered like one that comes while the unit works."""

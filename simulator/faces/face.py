@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.profile import RegisterProfile, load_profile
 from simulator.battery import Battery
-from simulator.face_journal import FaceJournal
-from simulator.face_map import DROPPED, FaceMap
-from simulator.face_state import Change, FaceState
+from simulator.faces.journal import FaceJournal
+from simulator.faces.map import DROPPED, FaceMap
+from simulator.faces.state import Change, FaceState
 from simulator.journal import moments
 from simulator.layout import Refusal
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 from adapters.profile_face import Assign, Countdown, Drive
 from simulator.battery import Battery, BatteryState
 from simulator.control import Cause, Entry
-from simulator.face_map import FaceMap, holds
-from simulator.face_shows import Subject, measured, shown, texts, way
+from simulator.faces.map import FaceMap, holds
+from simulator.faces.shows import Subject, measured, shown, texts, way
 
 _MILLI: Final = 1000
 _HAIR_S: Final = 1e-6

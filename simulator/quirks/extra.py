@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from simulator.layout import Refusal
-from simulator.quirk_model import ExtraRegister
+from simulator.quirks.model import ExtraRegister
 
 
 class Extra:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from simulator.quirk_model import Alter, Coded, Counter, Late, Mirror, Refuse, Rule, Shows
-from simulator.quirk_places import Span
+from simulator.quirks.model import Alter, Coded, Counter, Late, Mirror, Refuse, Rule, Shows
+from simulator.quirks.places import Span
 
 WRITES: Final = (6, 16)
 _READS: Final = (3, 4)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ledger.errors import HilError, one_line, shorten
 from simulator.battery import SECONDS_PER_HOUR
-from simulator.power import Piece
+from simulator.physics.power import Piece
 
 DAY_S: Final = 86_400.0
 

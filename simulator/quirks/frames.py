@@ -21,7 +21,7 @@ class Damage:
     """What is done to one answer."""
 
     what: str
-    """``silence``, ``exception`` or a ``damage`` of :class:`simulator.quirk_model.Frame`."""
+    """``silence``, ``exception`` or a ``damage`` of :class:`simulator.quirks.model.Frame`."""
     code: int = 0
     """Of the exception."""
 
