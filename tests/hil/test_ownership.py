@@ -29,9 +29,7 @@ def _closed(on: Bench, id: str) -> tuple[Reason | None, float, float]:
 
 
 @pytest.mark.mutation(
-    "ledger/follow.py",
-    "        if hands.successor(command) is not None:\n            return",
-    "        if False:\n            return",
+    "ledger/ending.py", "self._hands.successors(command)\n        return any(", "()\n        return any("
 )
 @pytest.mark.parametrize("power_w", [3_000.0, 2_000.0])
 def test_an_older_command_leaves_its_successor_running(power_w: float, tmp_path: Path) -> None:
@@ -73,11 +71,7 @@ def _foreign(on: Bench, port: int) -> None:
     actuator.close()
 
 
-@pytest.mark.mutation(
-    "ledger/follow.py",
-    "            return ender.apply(row, Event.FOREIGN_WRITE, (), 0.0, high, foreign)",
-    "            pass",
-)
+@pytest.mark.mutation("ledger/follow.py", "if ender.made_way(command, sample):", "if False:")
 def test_a_foreign_set_point_is_not_ours_to_stop(tmp_path: Path) -> None:
     """Another client replaces a running pulse: the command is closed as preempted, and no frame is sent."""
 
