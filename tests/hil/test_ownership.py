@@ -71,7 +71,11 @@ def _foreign(on: Bench, port: int) -> None:
     actuator.close()
 
 
-@pytest.mark.mutation("ledger/follow.py", "if ender.made_way(command, sample):", "if False:")
+@pytest.mark.mutation(
+    "ledger/follow.py",
+    "            return ender.apply(row, Event.FOREIGN_WRITE, (), 0.0, high, foreign)",
+    "            pass",
+)
 def test_a_foreign_set_point_is_not_ours_to_stop(tmp_path: Path) -> None:
     """Another client replaces a running pulse: the command is closed as preempted, and no frame is sent."""
 
