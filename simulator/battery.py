@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.evolve import replace
+from simulator.evolve import quick, replace
 
 SECONDS_PER_HOUR: Final = 3600.0
 
@@ -111,6 +111,7 @@ class Battery:
         return replace(met, stored_wh=stored_wh, power_w=0.0)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BatteryState:
     """A moment and a slope. All energies are Wh; the counters never fall."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from adapters.registers import JOURNAL_MODEL
 from simulator.battery import Battery
-from simulator.evolve import replace
+from simulator.evolve import quick, replace
 from simulator.settings import Key
 
 RING_LENGTH: Final = 8
@@ -58,6 +58,7 @@ class MailboxResult(IntEnum):
     RANGE = 5
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One accepted change of what is in force. The journal of these is the ground truth."""
@@ -81,6 +82,7 @@ class Entry:
     """The moment: monotonic inside a running device, wall seconds in the persistent journal."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Control:
     """The WSet group of model 704. The default is the default mode: off, 0 W.
@@ -110,8 +112,13 @@ class Control:
 
     def within(self, battery: Battery) -> bool:
         """Whether each of the four set-points is one the device could carry out, enabled or not."""
-        watts = (self.w, self.w_rvrt, *(p * battery.discharge_w_max / PCT_STEPS for p in self._percents))
-        return all(-battery.charge_w_max <= w <= battery.discharge_w_max for w in watts)
+        low_w, high_w = -battery.charge_w_max, battery.discharge_w_max
+        return (
+            low_w <= self.w <= high_w
+            and low_w <= self.w_rvrt <= high_w
+            and low_w <= self.pct * battery.discharge_w_max / PCT_STEPS <= high_w
+            and low_w <= self.pct_rvrt * battery.discharge_w_max / PCT_STEPS <= high_w
+        )
 
     def nearest(self, battery: Battery) -> Control:
         """The same with each of the four set-points brought within what the device could carry out."""
@@ -124,10 +131,6 @@ class Control:
             pct=min(max(self.pct, low_pct), high_pct),
             pct_rvrt=min(max(self.pct_rvrt, low_pct), high_pct),
         )
-
-    @property
-    def _percents(self) -> tuple[float, float]:
-        return self.pct, self.pct_rvrt
 
     def reverted(self) -> Control:
         """What stands after the timer: the reversion targets have become the settings."""
@@ -149,6 +152,7 @@ CONTROL_POINTS: Final[Mapping[Key, str]] = {
 """Writable points of model 704 and the fields they set."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Mailbox:
     """The command part of model 64900: the last command answered without an exception."""

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.registers import BASE_ADDRESSES
 from simulator.battery import Battery
-from simulator.evolve import replace
+from simulator.control import Entry
+from simulator.evolve import copier, replace
 from simulator.inverter import Inverter, Reaction
 from simulator.journal import Journal, Saved, moments
 from simulator.layout import Layout, Refusal
@@ -36,7 +37,6 @@ from simulator.traits import Traits
 
 if TYPE_CHECKING:
     from ledger.ports import Clock
-    from simulator.control import Entry
     from simulator.physics.losses import System
     from simulator.physics.site import Site
 
@@ -60,6 +60,8 @@ _READ_ONLY: Final[Mapping[str, Refusal | None]] = {
     "illegal_function": Refusal.ILLEGAL_FUNCTION,
     "illegal_address": Refusal.ILLEGAL_ADDRESS,
 }
+
+_dated: Final = copier(Entry, "at_s")
 
 
 class Device:
@@ -248,10 +250,10 @@ class Device:
         """Make a reaction durable, then true: in this order, so that what failed to commit did not happen."""
         if reaction.durable:
             wall_s = self._clock.wall_s()
-            dated = tuple(replace(e, at_s=wall_s - (now_s - e.at_s)) for e in reaction.entries)
+            dated = tuple([_dated(e, wall_s - (now_s - e.at_s)) for e in reaction.entries])
             if self._journal.stamped:
                 self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)
-            else:
+            elif dated:
                 self._journal.note(dated)
         self._inverter = reaction.inverter
 

@@ -1,8 +1,9 @@
-"""``dataclasses.replace`` for the values that every request replaces, three times as fast.
+"""Frozen values that are made, and made anew with changes, as cheaply as Python can.
 
-A unit's state is frozen values, and a write makes several of them anew. :func:`dataclasses.replace` asks each class
-for its fields and calls its ``__init__`` each time; here a function is written for each class, once, as
-:mod:`dataclasses` writes ``__init__``, that copies slot by slot and then sets what is new.
+A unit's state is frozen values, and every write makes several of them. What freezes a dataclass at run time is also
+what makes it slow: each field of each new value goes through a guard. Here the type checker guards instead: the class
+stays frozen in its eyes, and :func:`quick` takes the guard out at run time. :func:`replace` is
+:func:`dataclasses.replace` for such classes: a function written for each class and each set of changed fields, once.
 """
 
 from __future__ import annotations
@@ -12,38 +13,64 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
-_COPIERS: Final[dict[type[Any], Callable[..., Any]]] = {}
+_COPIERS: Final[dict[tuple[Any, ...], Callable[..., Any]]] = {}
+"""By class and names of the changed fields: as many as there are calls in the code."""
+_QUICK: Final[set[type[Any]]] = set()
+
+
+def quick(kind: type[T]) -> type[T]:
+    """For a frozen dataclass with slots that checks and derives nothing when made: frozen by the type checker alone.
+
+    Raises ``TypeError`` for any other class: one with a ``__post_init__`` has to be made as always.
+    """
+    if not dataclasses.is_dataclass(kind) or hasattr(kind, "__post_init__") or "__slots__" not in vars(kind):
+        raise TypeError(f"{kind.__name__} is no dataclass with slots and without __post_init__")
+    thawed = dataclasses.make_dataclass(
+        kind.__name__,
+        [
+            (
+                item.name,
+                object,
+                dataclasses.field(default=item.default)
+                if item.default_factory is dataclasses.MISSING
+                else dataclasses.field(default_factory=item.default_factory),
+            )
+            for item in dataclasses.fields(kind)
+        ],
+    )
+    setattr(kind, "__init__", vars(thawed)["__init__"])  # noqa: B010 (the type checker knows another)
+    delattr(kind, "__setattr__")
+    delattr(kind, "__delattr__")
+    _QUICK.add(kind)
+    return kind
 
 
 def replace(value: T, /, **changes: Any) -> T:
-    """A copy of a frozen dataclass with these fields changed. Raises ``TypeError`` for a field that it does not have.
+    """A copy with these fields changed. Raises ``TypeError`` for a field that it does not have.
 
-    A class that checks or derives anything on its making (``__post_init__``) is made as always.
+    A class that is not :func:`quick` is copied by :func:`dataclasses.replace`.
     """
     kind = value.__class__
-    copied: T = (_COPIERS.get(kind) or _copier(kind))(value, **changes)
+    copied: T = (_COPIERS.get((kind, *changes)) or copier(kind, *changes))(value, **changes)
     return copied
 
 
-def _copier(kind: type[Any]) -> Callable[..., Any]:
-    """The function for one class, which is kept."""
-    fields = dataclasses.fields(kind)
-    if hasattr(kind, "__post_init__") or not all(
-        field.init and field.name in getattr(kind, "__slots__", ()) for field in fields
-    ):
-        return _COPIERS.setdefault(kind, dataclasses.replace)
-    setters = {field.name: getattr(kind, field.name).__set__ for field in fields}
-    names = {f"set_{name}": setter for name, setter in setters.items()}
+def copier(kind: type[T], *changed: str) -> Callable[..., T]:
+    """The function that :func:`replace` calls for one class and these fields, in their order behind the value.
+
+    By position it is twice as fast as with names: for the few places in which that is felt.
+    """
+    if kind not in _QUICK:
+        return _COPIERS.setdefault((kind, *changed), dataclasses.replace)
+    names = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if unknown := [name for name in changed if name not in names]:
+        raise TypeError(f"{kind.__name__} has no field {unknown[0]!r}")
     lines = [
-        "def copy(value, /, **changes):",
+        f"def copy(value, /{''.join(f', {name}' for name in changed)}):",
         "    new = make(kind)",
-        *(f"    set_{name}(new, value.{name})" for name in setters),
-        "    for name, changed in changes.items():",
-        "        if name not in setters:",
-        "            raise TypeError(f'{kind.__name__} has no field {name!r}')",
-        "        setters[name](new, changed)",
+        *(f"    new.{name} = {name if name in changed else f'value.{name}'}" for name in names),
         "    return new",
     ]
-    namespace: dict[str, Any] = {**names, "setters": setters, "kind": kind, "make": object.__new__}
+    namespace: dict[str, Any] = {"kind": kind, "make": object.__new__}
     exec("\n".join(lines), namespace)
-    return _COPIERS.setdefault(kind, namespace["copy"])
+    return _COPIERS.setdefault((kind, *changed), namespace["copy"])

@@ -26,8 +26,8 @@ from simulator.battery import Battery, BatteryState
 from simulator.ceiling import at_ceiling, meets_ceiling_s
 from simulator.control import RING_LENGTH as RING_LENGTH
 from simulator.control import Cause, Control, Entry, Mailbox, Memory
-from simulator.evolve import replace
-from simulator.limits import PERCENT, Caps, Gate, caps, gate, ramp_w_per_s
+from simulator.evolve import copier, quick, replace
+from simulator.limits import PERCENT, Caps, Gate, Hold
 from simulator.physics.losses import System
 from simulator.physics.plant import REFERENCE, Plant, PlantMemory
 from simulator.physics.site import Site
@@ -39,6 +39,7 @@ _MILLI: Final = 1000
 _HAIR_S: Final = 1e-6
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reaction:
     """What came of a request, or of time passing."""
@@ -52,6 +53,7 @@ class Reaction:
     """Whether the memory has changed in a way that time alone does not explain: save it before the reply."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Inverter:
     """The whole device at one moment. Build one with :meth:`new` or :meth:`recall`."""
@@ -86,6 +88,8 @@ class Inverter:
     """Whether somebody at the unit has taken the control."""
     due_s: float = math.inf
     """The next moment at which anything happens by itself. Derived; kept because every read asks."""
+    held: Hold | None = None
+    """What held the unit back when that was last reckoned; ask :attr:`hold`. Derived; kept because every write asks."""
 
     @classmethod
     def new(
@@ -160,7 +164,10 @@ class Inverter:
     @property
     def set_point_w(self) -> float:
         """What the unit goes for: the command, or its default mode; W."""
-        return self.commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w
+        return self._goes_for_w(self.commanded_w)
+
+    def _goes_for_w(self, commanded_w: float) -> float:
+        return commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w
 
     @property
     def _default_w(self) -> float:
@@ -171,14 +178,22 @@ class Inverter:
         return site.net_w(self.plant.anchor.at_s)
 
     @property
+    def hold(self) -> Hold:
+        """What holds the unit back now, by its settings and its alarms."""
+        held = self.held
+        if held is not None and held.settings is self.settings and held.alarm == self.alarm:
+            return held
+        return Hold.of(self.settings, self.alarm, self.battery)
+
+    @property
     def caps(self) -> Caps:
         """The limits in force."""
-        return caps(self.settings, self.battery.charge_w_max, self.battery.discharge_w_max)
+        return self.hold.caps
 
     @property
     def gate(self) -> Gate | None:
         """What makes the unit stand still, if anything does."""
-        return gate(self.settings, self.alarm)
+        return self.hold.gate
 
     @property
     def limited(self) -> bool:
@@ -212,7 +227,7 @@ class Inverter:
     @property
     def _reverts_at_s(self) -> float:
         """When the timer brings the reversion about; infinity if never."""
-        return self.timer_ends_s if self.timer_acts and self.timer_ends_s is not None else math.inf
+        return self.timer_ends_s if self.timer_ends_s is not None and self.timer_acts else math.inf
 
     @property
     def _watchdog_at_s(self) -> float:
@@ -247,32 +262,28 @@ class Inverter:
         at_s: float,
         cause: Cause,
         token: int = 0,
+        now: BatteryState | None = None,
     ) -> Reaction:
-        """Put these in force at ``at_s`` and write it down."""
-        seq, energy = self.cmd_seq + 1, self.energy_at(at_s)
+        """Put these in force at ``at_s`` and write it down. ``now`` is :meth:`energy_at` that moment, if known."""
+        seq, energy = self.cmd_seq + 1, now or self.plant.at(at_s)
+        commanded_w = self._commanded_w(control, settings)
         entry = Entry(
-            seq=seq,
-            token=token,
-            power_w=round(self._commanded_w(control, settings)),
-            cause=cause,
-            boot=self.boot,
-            up_s=self.up_s(at_s),
-            discharged_mwh=round(energy.discharged_wh * _MILLI),
-            charged_mwh=round(energy.charged_wh * _MILLI),
-            at_s=at_s,
+            seq,
+            token,
+            round(commanded_w),
+            cause,
+            self.boot,
+            self.up_s(at_s),
+            round(energy.discharged_wh * _MILLI),
+            round(energy.charged_wh * _MILLI),
+            at_s,
         )
-        changed = replace(
-            self,
-            control=control,
-            settings=settings,
-            timer_ends_s=timer_ends_s,
-            heard_s=at_s,
-            cmd_seq=seq,
-            rvrt_seq=seq if cause is Cause.REVERSION else self.rvrt_seq,
-            cur_token=token if control.ena else 0,
-            ring=(entry, *self.ring)[:RING_LENGTH],
-        )
-        return Reaction(changed._steered(at_s, anew=True), (entry,), durable=True)
+        rvrt_seq = seq if cause is Cause.REVERSION else self.rvrt_seq
+        token = token if control.ena else 0
+        ring = (entry, *self.ring)[:RING_LENGTH]
+        changed = _put(self, control, settings, timer_ends_s, at_s, seq, rvrt_seq, token, ring)
+        steered = changed._steered(at_s, anew=True, now=energy, commanded_w=commanded_w)
+        return Reaction(steered, (entry,), True, True)
 
     def released(self, at_s: float, cause: Cause, token: int = 0) -> Reaction:
         """End what is in force, whichever model it came from."""
@@ -310,40 +321,44 @@ class Inverter:
             return Reaction(self)
         return Reaction(self.with_timer(now_s + tms), durable=True)
 
-    def can(self, set_point_w: float, now_s: float) -> bool:
-        """Whether the battery could start on this set-point now: above the reserve, or not yet full."""
-        return self.plant.permits(set_point_w, now_s)
-
-    def _steered(self, at_s: float, *, anew: bool = False) -> Inverter:
+    def _steered(
+        self,
+        at_s: float,
+        *,
+        anew: bool = False,
+        now: BatteryState | None = None,
+        commanded_w: float | None = None,
+    ) -> Inverter:
         """Let the plant do what is asked for, as far as it may; ``anew``: as a new set-point even if it is the old.
 
         Nothing to change: the same plant, so that its energies stay on the line on which they are.
         """
-        plant, caps = self.plant, Caps(0.0, 0.0) if self.gate else self.caps
-        if at_ceiling(plant, self.settings, at_s):
-            caps = replace(caps, charge_w=0.0)
-        if (plant.charge_limit_w, plant.discharge_limit_w) != (caps.charge_w, caps.discharge_w):
-            plant = plant.with_limits(caps.charge_w, caps.discharge_w, at_s)
-        target_w = self.set_point_w
-        ramp = self._ramp_w_per_s(target_w or plant.at(at_s).power_w)
+        plant, hold, in_force = self.plant, self.hold, self.in_force
+        permitted = hold.permitted
+        charge_w = 0.0 if at_ceiling(plant, hold.ceiling_wh, at_s) else permitted.charge_w
+        if plant.charge_limit_w != charge_w or plant.discharge_limit_w != permitted.discharge_w:
+            plant = plant.with_limits(charge_w, permitted.discharge_w, at_s)
+        target_w = self._goes_for_w(self.commanded_w if commanded_w is None else commanded_w)
+        ramp = min(plant.system.ramp_w_per_s, hold.ramp_w_per_s(target_w or plant.at(at_s).power_w))
         if plant.ramp_w_per_s != ramp:
             plant = plant.with_ramp(ramp, at_s)
-        if not self.in_force and self.traits.default_mode == "self_use":
+        if not in_force and self.traits.default_mode == "self_use":
             if anew or not plant.follows:
                 plant = plant.following(at_s)
         elif anew or plant.follows or _asked_w(plant) != target_w:
-            plant = plant.asked(target_w, at_s)
-        return replace(self, plant=plant, due_s=self._due_s_with(plant))
-
-    def _ramp_w_per_s(self, towards_w: float) -> float:
-        return min(self.plant.system.ramp_w_per_s, ramp_w_per_s(self.settings, self.battery, towards_w))
+            plant = plant.asked(target_w, at_s, now)
+        return _steer(self, plant, self._due_s_with(plant, hold), hold)
 
     def _scheduled(self) -> Inverter:
-        return replace(self, due_s=self._due_s_with(self.plant))
+        return replace(self, due_s=self._due_s_with(self.plant, self.hold))
 
-    def _due_s_with(self, plant: Plant) -> float:
-        own_s = min(self._reverts_at_s, self._watchdog_at_s, self._limits_end_at_s)
-        return min(plant.due_s, own_s, meets_ceiling_s(plant, self.settings))
+    def _due_s_with(self, plant: Plant, hold: Hold) -> float:
+        due_s = min(plant.due_s, self._reverts_at_s)
+        if hold.ceiling_wh < math.inf:
+            due_s = min(due_s, meets_ceiling_s(plant, hold.ceiling_wh))
+        if self.traits.watchdog_s or self.limit_ends_s:
+            due_s = min(due_s, self._watchdog_at_s, self._limits_end_at_s)
+        return due_s
 
     # -- through a loss of power --------------------------------------------------------------------
 
@@ -448,6 +463,20 @@ class Inverter:
             alarm=memory.alarm,
             local=bool(memory.local),
         )._scheduled()
+
+
+_put: Final = copier(
+    Inverter,
+    "control",
+    "settings",
+    "timer_ends_s",
+    "heard_s",
+    "cmd_seq",
+    "rvrt_seq",
+    "cur_token",
+    "ring",
+)
+_steer: Final = copier(Inverter, "plant", "due_s", "held")
 
 
 def _left_s(ends_s: float | None, now_s: float) -> int:

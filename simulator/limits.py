@@ -17,6 +17,8 @@ from simulator.settings import Key, Settings
 
 PERCENT: Final = 100.0
 
+CEILING: Final[Key] = (802, "SocRsvMax")
+
 START, STOP, ENTER_STANDBY, EXIT_STANDBY = 1, 0, 2, 3
 """715.OpCtl."""
 
@@ -49,6 +51,44 @@ class Caps:
     discharge_w: float
 
 
+NOTHING: Final = Caps(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """All that settings and alarms make of a unit. It says of which, so that it can be kept until they change."""
+
+    settings: Settings
+    alarm: int
+    caps: Caps
+    gate: Gate | None
+    charge_ramp_w_per_s: float
+    discharge_ramp_w_per_s: float
+    ceiling_wh: float
+    """The most that is stored on purpose; infinity where only the capacity is the end."""
+
+    @classmethod
+    def of(cls, settings: Settings, alarm: int, battery: Battery) -> Hold:
+        return cls(
+            settings,
+            alarm,
+            caps(settings, battery.charge_w_max, battery.discharge_w_max),
+            gate(settings, alarm),
+            ramp_w_per_s(settings, battery, -1.0),
+            ramp_w_per_s(settings, battery, 1.0),
+            ceiling_wh(settings, battery.capacity_wh),
+        )
+
+    @property
+    def permitted(self) -> Caps:
+        """What is left of the caps behind the gate."""
+        return NOTHING if self.gate else self.caps
+
+    def ramp_w_per_s(self, towards_w: float) -> float:
+        """How fast power may change on its way to a set-point."""
+        return self.discharge_ramp_w_per_s if towards_w > 0.0 else self.charge_ramp_w_per_s
+
+
 def caps(settings: Settings, charge_w: float, discharge_w: float) -> Caps:
     """The caps in force on a battery with these ratings: 702, 121, 123, 124 and the limit of 704."""
     charge_w = min(
@@ -61,6 +101,12 @@ def caps(settings: Settings, charge_w: float, discharge_w: float) -> Caps:
     if settings.get((123, "WMaxLim_Ena"), 0):
         given.append(w_max * settings[123, "WMaxLimPct"] / PERCENT)
     return Caps(charge_w, min(given))
+
+
+def ceiling_wh(settings: Settings, capacity_wh: float) -> float:
+    """How far a battery is charged by 802.SocRsvMax; infinity where that is all it can hold."""
+    percent = settings.get(CEILING, PERCENT)
+    return percent * capacity_wh / PERCENT if percent < PERCENT else math.inf
 
 
 def ramp_w_per_s(settings: Settings, battery: Battery, towards_w: float) -> float:

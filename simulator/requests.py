@@ -9,11 +9,12 @@ Values are in units, as the scale factors of the registers say. Pure: time is an
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from simulator import storage
-from simulator.ceiling import CEILING
 from simulator.control import (
     ANY_SEQ,
     CONTROL_POINTS,
@@ -23,13 +24,14 @@ from simulator.control import (
     RESERVE_POINTS,
     WATTS,
     Cause,
+    Control,
     Mailbox,
     MailboxOp,
     MailboxResult,
 )
-from simulator.evolve import replace
+from simulator.evolve import copier, replace
 from simulator.inverter import Inverter, Reaction
-from simulator.limits import PERCENT, RESETS
+from simulator.limits import CEILING, PERCENT, RESETS
 from simulator.reversions import armed
 from simulator.settings import Key
 
@@ -47,6 +49,50 @@ _REMOTE: Final = frozenset({*CONTROL_POINTS, *MAILBOX_POINTS, *storage.GROUP, *_
 
 _STEP_DECIMALS: Final = 6
 
+PARTS_MAX: Final = 1024
+"""Sets of points that are remembered; a fuzzer writes more, and is sorted out each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the points of one request are about."""
+
+    settings: tuple[Key, ...]
+    limits: tuple[Key, ...]
+    """Settings that hold the unit back or only remember …"""
+    rates: tuple[Key, ...]
+    """… and those that command, by model 124."""
+    control: tuple[Key, ...]
+    """Of the set-point group …"""
+    triggers: bool
+    """… whether one of them changes what is in force, once enabled …"""
+    command: Callable[..., Control]
+    """… and the command that follows from the one before, and from their values in this order."""
+    mail: tuple[Key, ...]
+    reserve: tuple[Key, ...]
+    beats: tuple[Key, ...]
+    is_remote: bool
+    """Whether only the one who has the control may write this."""
+
+
+@lru_cache(maxsize=PARTS_MAX)
+def parts(keys: tuple[Key, ...]) -> Parts:
+    """The points of a request, sorted out; clients ask for the same ones again and again."""
+    settings = tuple(key for key in keys if key not in POINTS)
+    control = tuple(key for key in keys if key in CONTROL_POINTS)
+    return Parts(
+        settings=settings,
+        limits=tuple(key for key in settings if key not in storage.GROUP),
+        rates=tuple(key for key in settings if key in storage.GROUP),
+        control=control,
+        command=copier(Control, *(CONTROL_POINTS[key] for key in control)),
+        triggers=_ENABLE in keys or not _TRIGGERS.isdisjoint(keys),
+        mail=tuple(key for key in keys if key in MAILBOX_POINTS),
+        reserve=tuple(key for key in RESERVE_POINTS if key in keys),
+        beats=tuple(key for key in keys if key in HEARTBEATS),
+        is_remote=not _REMOTE.isdisjoint(keys),
+    )
+
 
 def take(inverter: Inverter, values: Values, now_s: float, tokens: Container[int]) -> Reaction:
     """All points of one request, or none. The inverter must be settled up to ``now_s``.
@@ -54,23 +100,25 @@ def take(inverter: Inverter, values: Values, now_s: float, tokens: Container[int
     ``tokens`` are the mailbox commands already executed. Raises ``KeyError`` for a point that the unit does not have:
     leaving those out is the caller's work.
     """
-    if unknown := [key for key in values if key not in POINTS and key not in inverter.settings]:
-        raise KeyError(f"not a point of this device: {sorted(unknown)}")
-    if inverter.local and not _REMOTE.isdisjoint(values):
+    about = parts(tuple(values))
+    if inverter.local and about.is_remote:
         return Reaction(inverter, accepted=False)
-    settings = _in_range(inverter, {key: value for key, value in values.items() if key not in POINTS})
-    if settings is None or not _reserve_fits(inverter, values):
+    if about.settings:
+        in_range = _in_range(inverter, {key: values[key] for key in about.settings})
+        if in_range is None:
+            return Reaction(inverter, accepted=False)
+        values = {**values, **in_range}
+    if (about.reserve or about.limits) and not _reserve_fits(inverter, values):
         return Reaction(inverter, accepted=False)
     moved, durable = inverter, False
-    for key in RESERVE_POINTS:
-        if key in values:
-            moved, durable = moved.with_reserve(values[key], now_s), True
-    if beats := {HEARTBEATS[key]: int(value) for key, value in values.items() if key in HEARTBEATS}:
-        moved = _heartbeats(moved, beats, now_s)
+    for key in about.reserve:
+        moved, durable = moved.with_reserve(values[key], now_s), True
+    if about.beats:
+        moved = _heartbeats(moved, {HEARTBEATS[key]: int(values[key]) for key in about.beats}, now_s)
         durable = durable or moved.traits.watchdog_s > 0.0
-    if limits := {key: value for key, value in settings.items() if key not in storage.GROUP}:
-        moved, durable = _limits(moved, limits, now_s), True
-    reaction = _command(moved, values, settings, now_s, tokens)
+    if about.limits:
+        moved, durable = _limits(moved, {key: values[key] for key in about.limits}, now_s), True
+    reaction = _command(moved, values, about, now_s, tokens)
     if not reaction.accepted:
         return replace(reaction, inverter=replace(inverter, mailbox=reaction.inverter.mailbox))
     return replace(reaction, durable=True) if durable and not reaction.durable else reaction
@@ -79,6 +127,8 @@ def take(inverter: Inverter, values: Values, now_s: float, tokens: Container[int
 def _in_range(inverter: Inverter, values: Values) -> Values | None:
     """The settings, with set-points brought into range on a unit that does so; None if one is out of range."""
     known, taken = inverter.settings, dict(values)
+    if unknown := [key for key in values if key not in known]:
+        raise KeyError(f"not a point of this device: {sorted(unknown)}")
     for key, value in values.items():
         if known.allows(key, value):
             continue
@@ -120,49 +170,49 @@ def _limits(inverter: Inverter, values: Values, now_s: float) -> Inverter:
 
 
 def _command(
-    inverter: Inverter, values: Values, settings: Values, now_s: float, tokens: Container[int]
+    inverter: Inverter, values: Values, about: Parts, now_s: float, tokens: Container[int]
 ) -> Reaction:
     """The part of a request that commands, if it has one."""
-    mail = {MAILBOX_POINTS[key]: int(value) for key, value in values.items() if key in MAILBOX_POINTS}
-    wset = {key: value for key, value in values.items() if key in CONTROL_POINTS}
-    rates = {key: value for key, value in settings.items() if key in storage.GROUP}
-    if mail and (wset or rates or len(mail) < len(MAILBOX_POINTS)):
-        return Reaction(inverter, accepted=False)
-    if mail:
+    if about.mail:
+        if about.control or about.rates or len(about.mail) < len(MAILBOX_POINTS):
+            return Reaction(inverter, accepted=False)
+        mail = {MAILBOX_POINTS[key]: int(values[key]) for key in about.mail}
         return _mailbox(inverter, Mailbox(**mail), now_s, tokens)
-    if not wset:
-        return _storage(inverter, rates, now_s) if rates else Reaction(inverter)
-    first = _wset(inverter, wset, now_s)
-    if not first.accepted or not rates:
+    if not about.control and not about.rates:
+        return Reaction(inverter)
+    first = _wset(inverter, values, about, now_s) if about.control else Reaction(inverter)
+    if not first.accepted or not about.rates:
         return first
-    second = _storage(first.inverter, rates, now_s)
+    second = _storage(first.inverter, {key: values[key] for key in about.rates}, now_s)
+    if not first.durable:
+        return second
     return replace(second, entries=first.entries + second.entries, durable=True)
 
 
 # -- the set-point group of model 704 -------------------------------------------------------------------
 
 
-def _wset(inverter: Inverter, values: Values, now_s: float) -> Reaction:
-    traits, was = inverter.traits, inverter.control
-    fields: dict[str, Any] = {CONTROL_POINTS[key]: _field(key, value) for key, value in values.items()}
-    control = replace(was, **fields)
+def _wset(inverter: Inverter, values: Values, about: Parts, now_s: float) -> Reaction:
+    traits, was, battery = inverter.traits, inverter.control, inverter.plant.battery
+    control = about.command(was, *[_field(key, values[key]) for key in about.control])
     if traits.out_of_range == "clamp":
-        control = control.nearest(inverter.battery)
-    elif traits.out_of_range == "refuse" and not control.within(inverter.battery):
+        control = control.nearest(battery)
+    elif traits.out_of_range == "refuse" and not control.within(battery):
         return Reaction(inverter, accepted=False)
     if not control.ena:
         if was.ena:
             return inverter.changed(control, inverter.settings, None, now_s, Cause.RELEASE)
         return Reaction(replace(inverter, control=control), durable=True)
     timer_ends_s = now_s + control.rvrt_tms if control.rvrt_tms else None
-    if _ENABLE in values or values.keys() & _TRIGGERS:
-        set_point_w = control.set_point_w(inverter.battery)
+    if about.triggers:
+        set_point_w = control.set_point_w(battery)
         if traits.out_of_range == "accept":  # what it would really go for
-            set_point_w = control.nearest(inverter.battery).set_point_w(inverter.battery)
-        if not inverter.can(set_point_w, now_s):
+            set_point_w = control.nearest(battery).set_point_w(battery)
+        now = inverter.plant.at(now_s)
+        if not inverter.plant.permits(set_point_w, now):
             return Reaction(inverter, accepted=False)
         settings = storage.released(inverter.settings)
-        return inverter.changed(control, settings, timer_ends_s, now_s, Cause.SET)
+        return inverter.changed(control, settings, timer_ends_s, now_s, Cause.SET, now=now)
     if _TIMER not in values or traits.timer_restart == "set_point":
         timer_ends_s = inverter.timer_ends_s
     kept = replace(inverter, control=control)
@@ -216,7 +266,7 @@ def _mailbox(inverter: Inverter, box: Mailbox, now_s: float, tokens: Container[i
     control = replace(inverter.control, ena=1, mod=WATTS, w=box.w, w_rvrt=0, ena_rvrt=0, rvrt_tms=tms)
     if box.op != MailboxOp.SET or box.rvrt_w != 0 or not control.within(inverter.battery):
         return _refuse(inverter, MailboxResult.RANGE)
-    if not inverter.can(control.set_point_w(inverter.battery), now_s):
+    if not inverter.plant.permits(control.set_point_w(inverter.battery), inverter.plant.at(now_s)):
         return _refuse(inverter, MailboxResult.RANGE)
     timer_ends_s = now_s + tms if tms else None
     settings = storage.released(inverter.settings)

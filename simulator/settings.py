@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from simulator.evolve import quick
+
 Key = tuple[int, str]
 """A point: its model and its name in the official definition."""
 
@@ -28,6 +30,7 @@ class Setting:
     high: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of a unit. The default has none at all, as the reference chain."""

@@ -29,8 +29,9 @@ class Sweep:
 
     def woken(self, unit: Unit) -> None:
         """That unit may not be idle any more."""
-        self._awake[id(unit)] = unit
-        self._somebody.set()
+        if id(unit) not in self._awake:
+            self._awake[id(unit)] = unit
+            self._somebody.set()
 
     async def run(self) -> None:
         """Until cancelled. A journal that cannot be kept is logged, and tried again the next time."""

@@ -30,8 +30,8 @@ _CHARGE, _DISCHARGE = 1, 2
 
 
 def in_force(settings: Settings) -> bool:
-    """Whether this model has a say."""
-    return settings.get(MODE, 0) != 0
+    """Whether this model has a say. From the factory it has none."""
+    return MODE in settings.written and settings.get(MODE, 0) != 0
 
 
 def set_point_w(settings: Settings, default_w: float) -> float:

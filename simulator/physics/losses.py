@@ -70,7 +70,7 @@ class OnDischarge:
         return power_w / self.efficiency if power_w > 0.0 else power_w
 
     def flow(self, piece: Piece, until_s: float) -> Flow:
-        ac_wh = abs(piece.moments(until_s).watt_s) / SECONDS_PER_HOUR
+        ac_wh = abs(piece.watt_s(until_s)) / SECONDS_PER_HOUR
         dc_wh = ac_wh / self.efficiency if piece.discharges else ac_wh
         return Flow(ac_wh, dc_wh, dc_wh)
 

@@ -22,13 +22,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.battery import SECONDS_PER_HOUR, Battery, BatteryState
-from simulator.evolve import replace
+from simulator.battery import NO_TAPER, SECONDS_PER_HOUR, Battery, BatteryState
+from simulator.evolve import copier, quick, replace
 from simulator.physics.losses import Flow, Losses, OnDischarge, System
 from simulator.physics.power import Piece, course, first_s
 from simulator.physics.site import Meter, Site
 
 REFERENCE: Final = System()
+_NO_FLOW: Final = Flow(0.0, 0.0, 0.0)
 
 RECHARGE_SHARE: Final = 0.98
 """A full battery whose standby empties it is charged again from here, not at once: SOC_h of HTW's PerMod."""
@@ -63,6 +64,7 @@ class PlantMemory:
     """None: no ramp."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Plant:
     """The energy and the power of one unit. Build one with :meth:`new` or :meth:`recall`."""
@@ -121,10 +123,10 @@ class Plant:
         """Energies and powers at ``now_s``, which must not lie behind :attr:`due_s`; before the anchor, there."""
         anchor, piece = self.anchor, self.course[0]
         now_s = max(now_s, anchor.at_s)
-        if piece.is_idle:
+        if not piece.from_w and not piece.to_w:
             return self._idle_at(now_s)
         power_w = piece.power_w(now_s)
-        flow = self.losses.flow(piece, now_s) if now_s > anchor.at_s else Flow(0.0, 0.0, 0.0)
+        flow = self.losses.flow(piece, now_s) if now_s > anchor.at_s else _NO_FLOW
         dc_w = self.losses.dc_w(power_w) if power_w else 0.0
         if piece.discharges:
             return BatteryState(
@@ -150,7 +152,7 @@ class Plant:
 
     def _idle_at(self, now_s: float) -> BatteryState:
         """Power 0: only the standby is drawn, from the battery as long as there is anything in it."""
-        anchor, (ac_w, dc_w) = self.anchor, self._standby_w
+        anchor, (ac_w, dc_w) = self.anchor, self._standby_w(self.anchor)
         hours = (now_s - anchor.at_s) / SECONDS_PER_HOUR
         dc_wh = dc_w * hours
         return BatteryState(
@@ -164,11 +166,10 @@ class Plant:
             anchor.dc_charged_wh,
         )
 
-    @property
-    def _standby_w(self) -> tuple[float, float]:
+    def _standby_w(self, anchor: BatteryState) -> tuple[float, float]:
         """What is drawn at power 0, from the AC side and from the battery."""
         standby = self.system.standby
-        return (standby.ac_w, standby.dc_w) if self.anchor.stored_wh > 0.0 else (standby.empty_ac_w, 0.0)
+        return (standby.ac_w, standby.dc_w) if anchor.stored_wh > 0.0 else (standby.empty_ac_w, 0.0)
 
     def meter(self, now_s: float) -> Meter | None:
         """The grid meter at ``now_s``; None without a house."""
@@ -184,7 +185,7 @@ class Plant:
             return 0.0, 0.0
         piece = self.course[0]
         if piece.is_idle:
-            piece = piece.shifted(0.0 - self._standby_w[0])
+            piece = piece.shifted(0.0 - self._standby_w(self.anchor)[0])
         return self.site.exchanged_wh(piece, now_s)
 
     @property
@@ -197,32 +198,35 @@ class Plant:
         """Whether the plant cannot give, or take, what is asked for."""
         return self.goal_w != self.target_w
 
-    def permits(self, target_w: float, at_s: float) -> bool:
+    def permits(self, target_w: float, now: BatteryState) -> bool:
         """Whether it could start on this set-point: above the reserve, or not yet full; 0 always."""
-        return self.battery.permitted_w(target_w, self.at(at_s).stored_wh) == target_w
+        return self.battery.permitted_w(target_w, now.stored_wh) == target_w
 
     def limits_w(self, at_s: float) -> tuple[float, float]:
         """What it could do at this moment: greatest charging and discharging power, 0 or above."""
         return self._limits_w(self.at(at_s).stored_wh, at_s)
 
     def _limits_w(self, stored_wh: float, at_s: float) -> tuple[float, float]:
-        charge_w = self._limit_w(stored_wh, at_s, discharging=False)
-        return charge_w, self._limit_w(stored_wh, at_s, discharging=True)
-
-    def _limit_w(self, stored_wh: float, at_s: float, *, discharging: bool) -> float:
         battery, system = self.battery, self.system
-        if stored_wh <= battery.reserve_wh if discharging else stored_wh >= battery.capacity_wh:
-            return 0.0
-        rated_w = battery.discharge_w_max if discharging else battery.charge_w_max
-        share = system.taper.share(stored_wh, battery.capacity_wh, discharging=discharging)
-        if system.derate is not None:
-            share *= system.derate.at(at_s)
-        return min(rated_w * share, self.discharge_limit_w if discharging else self.charge_limit_w)
+        charge_w, discharge_w = battery.charge_w_max, battery.discharge_w_max
+        if system.taper is not NO_TAPER or system.derate is not None:
+            capacity_wh, derated = battery.capacity_wh, system.derate.at(at_s) if system.derate else 1.0
+            charge_w *= system.taper.share(stored_wh, capacity_wh, discharging=False) * derated
+            discharge_w *= system.taper.share(stored_wh, capacity_wh, discharging=True) * derated
+        return (
+            min(charge_w, self.charge_limit_w) if stored_wh < battery.capacity_wh else 0.0,
+            min(discharge_w, self.discharge_limit_w) if stored_wh > battery.reserve_wh else 0.0,
+        )
 
     # -- what is asked of it ------------------------------------------------------------------------
 
-    def asked(self, target_w: float, at_s: float) -> Plant:
-        """A new set-point. It shows after the dead time, from the power of that moment on."""
+    def asked(self, target_w: float, at_s: float, now: BatteryState | None = None) -> Plant:
+        """A new set-point. It shows after the dead time, from the power of that moment on.
+
+        ``now`` is what :meth:`at` says of ``at_s``, for who has asked it already.
+        """
+        if not self.system.dead_s:
+            return self._moved(at_s, target_w, now, follows=False)
         return self._aimed(target_w, at_s, follows=False)
 
     def following(self, at_s: float) -> Plant:
@@ -231,29 +235,31 @@ class Plant:
         return self._aimed(target_w, at_s, follows=self.site is not None)
 
     def _aimed(self, target_w: float, at_s: float, *, follows: bool) -> Plant:
-        plant = replace(self._anchored(at_s), follows=follows)
         if not self.system.dead_s:
-            return replace(plant, target_w=target_w)._moving()
+            return self._moved(at_s, target_w, follows=follows)
         waiting_s = at_s + self.system.dead_s if self.waiting_s == math.inf else self.waiting_s
-        return replace(plant, waiting_w=target_w, waiting_s=waiting_s)._scheduled()
+        return replace(
+            self._anchored(at_s), follows=follows, waiting_w=target_w, waiting_s=waiting_s
+        )._scheduled()
 
     def with_reserve(self, reserve_wh: float, at_s: float) -> Plant:
         """Takes effect at once: a discharge that it forbids stops, one that it permits again resumes."""
         battery = replace(self.battery, reserve_wh=reserve_wh)
-        return replace(self._anchored(at_s), battery=battery)._moving()
+        return replace(self, battery=battery)._moved(at_s, self.target_w)
 
     def with_limits(self, charge_w: float, discharge_w: float, at_s: float) -> Plant:
         """Greatest powers from now on, within the nameplate's; they hold at once. Raises ``ValueError`` below 0."""
         for name, watts in (("charge_w", charge_w), ("discharge_w", discharge_w)):
             if not watts >= 0.0:
                 raise ValueError(f"{name} must be 0 or above, not {watts!r}")
-        return replace(self._anchored(at_s), charge_limit_w=charge_w, discharge_limit_w=discharge_w)._moving()
+        limited = replace(self, charge_limit_w=charge_w, discharge_limit_w=discharge_w)
+        return limited._moved(at_s, self.target_w)
 
     def with_ramp(self, ramp_w_per_s: float, at_s: float) -> Plant:
         """Power changes no faster than this from now on; infinity = no ramp. Raises ``ValueError`` if not above 0."""
         if not ramp_w_per_s > 0.0:
             raise ValueError(f"ramp_w_per_s must be above 0, not {ramp_w_per_s!r}")
-        return replace(self._anchored(at_s), ramp_w_per_s=ramp_w_per_s)._moving()
+        return replace(self, ramp_w_per_s=ramp_w_per_s)._moved(at_s, self.target_w)
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -271,17 +277,13 @@ class Plant:
             return replace(plant, target_w=self.waiting_w, waiting_s=math.inf)._moving()
         if self.follows and self.site is not None and self.site.next_s(self.anchor.at_s) == due_s:
             return plant._aimed(self.site.net_w(due_s), due_s, follows=True)
-        return plant._scheduled() if plant._rests else plant._moving()
+        rests = plant._rests(plant.anchor, plant.goal_w, plant.target_w)
+        return plant._scheduled() if rests else plant._moving()
 
-    @property
-    def _rests(self) -> bool:
+    def _rests(self, anchor: BatteryState, goal_w: float, target_w: float) -> bool:
         """Whether it waits, full, until standby has emptied it to :data:`RECHARGE_SHARE`."""
         full_wh = RECHARGE_SHARE * self.battery.capacity_wh
-        return (
-            self.target_w < 0.0 == self.goal_w
-            and self._standby_w[1] > 0.0
-            and self.anchor.stored_wh > full_wh
-        )
+        return target_w < 0.0 == goal_w and self._standby_w(anchor)[1] > 0.0 and anchor.stored_wh > full_wh
 
     def settled(self, now_s: float) -> Plant:
         """Everything due by ``now_s`` worked off, each at its own moment. Nothing due: the same plant."""
@@ -294,60 +296,88 @@ class Plant:
         """The same plant, with the anchor at ``at_s``: only where something changes, never to read."""
         if at_s <= self.anchor.at_s:
             return self
+        course = (self.course[0].after(at_s), *self.course[1:])
+        return replace(self, anchor=self.at(at_s), course=course, **self._metered(at_s))
+
+    def _metered(self, at_s: float) -> dict[str, float]:
+        """What the meter counted up to a new anchor."""
+        if self.site is None:
+            return {}
         imported_wh, exported_wh = self._exchanged_wh(at_s)
-        return replace(
-            self,
-            anchor=self.at(at_s),
-            course=(self.course[0].after(at_s), *self.course[1:]),
-            imported_wh=self.imported_wh + imported_wh,
-            exported_wh=self.exported_wh + exported_wh,
-        )
+        return {
+            "imported_wh": self.imported_wh + imported_wh,
+            "exported_wh": self.exported_wh + exported_wh,
+        }
 
     def _moving(self) -> Plant:
         """Do what is asked for, as far as it can be done, from the anchor on."""
-        at_s, stored_wh = self.anchor.at_s, self.anchor.stored_wh
-        charge_w, discharge_w = self._limits_w(stored_wh, at_s)
-        power_w = max(-charge_w, min(discharge_w, self.course[0].from_w))
-        goal_w = max(-charge_w, min(discharge_w, self.target_w))
-        return self._on_course(power_w, goal_w)
+        return self._moved(self.anchor.at_s, self.target_w)
 
-    def _on_course(self, power_w: float, goal_w: float) -> Plant:
-        pieces = course(power_w, goal_w, self.anchor.at_s, self.ramp_w_per_s, self.system.tau_s)
-        return replace(self, course=pieces)._scheduled()
+    def _moved(
+        self, at_s: float, target_w: float, now: BatteryState | None = None, *, follows: bool | None = None
+    ) -> Plant:
+        """The anchor at ``at_s``, and from there on do what is asked for, as far as it can be done: one copy."""
+        anchor, metered = self.anchor, {}
+        if at_s > anchor.at_s:
+            anchor, metered = now or self.at(at_s), self._metered(at_s)
+        charge_w, discharge_w = self._limits_w(anchor.stored_wh, anchor.at_s)
+        power_w = self.course[0].power_w(anchor.at_s)
+        if not -charge_w <= power_w <= discharge_w:
+            power_w = max(-charge_w, min(discharge_w, power_w))
+        goal_w = target_w
+        if not -charge_w <= goal_w <= discharge_w:
+            goal_w = max(-charge_w, min(discharge_w, goal_w))
+        pieces = course(power_w, goal_w, anchor.at_s, self.ramp_w_per_s, self.system.tau_s)
+        edge_s, edge_wh, due_s = self._events(anchor, pieces, target_w)
+        follows = self.follows if follows is None else follows
+        moved = _set_out(self, anchor, pieces, target_w, follows, edge_s, edge_wh, due_s)
+        return replace(moved, **metered) if metered else moved
 
     def _scheduled(self) -> Plant:
         """With the next event."""
-        anchor, piece = self.anchor, self.course[0]
-        edge_s, edge_wh = self._idle_edge() if piece.is_idle else self._edge()
+        edge_s, edge_wh, due_s = self._events(self.anchor, self.course, self.target_w)
+        return replace(self, edge_s=edge_s, edge_wh=edge_wh, due_s=due_s)
+
+    def _events(
+        self, anchor: BatteryState, pieces: tuple[Piece, ...], target_w: float
+    ) -> tuple[float, float, float]:
+        """``edge_s``, ``edge_wh`` and ``due_s`` on a course from an anchor."""
+        piece = pieces[0]
+        if not piece.from_w and not piece.to_w:
+            edge_s, edge_wh = self._idle_edge(anchor, pieces[-1].to_w, target_w)
+        else:
+            edge_s, edge_wh = self._edge(anchor, piece)
         due_s = min(edge_s, piece.end_s, self.waiting_s)
         if self.site is not None:
             due_s = min(due_s, self.site.next_s(anchor.at_s))
-        if self.system.derate is not None and (self.target_w or not piece.is_idle):
+        if self.system.derate is not None and (target_w or not piece.is_idle):
             due_s = min(due_s, self.system.derate.next_s(anchor.at_s))
-        return replace(self, edge_s=edge_s, edge_wh=edge_wh, due_s=due_s)
+        return edge_s, edge_wh, due_s
 
-    def _edge(self) -> tuple[float, float]:
+    def _edge(self, anchor: BatteryState, piece: Piece) -> tuple[float, float]:
         """When, within the first piece, and where stored energy meets what changes the power."""
-        piece, stored_wh = self.course[0], self.anchor.stored_wh
-        out = piece.discharges
-        end_wh = self.battery.reserve_wh if out else self.battery.capacity_wh
-        edge_wh = self.system.taper.next_wh(stored_wh, self.battery.capacity_wh, end_wh, discharging=out)
+        stored_wh, out = anchor.stored_wh, piece.discharges
+        edge_wh = self.battery.reserve_wh if out else self.battery.capacity_wh
+        if self.system.taper is not NO_TAPER:
+            capacity_wh = self.battery.capacity_wh
+            edge_wh = self.system.taper.next_wh(stored_wh, capacity_wh, edge_wh, discharging=out)
         amount_wh = max(0.0, stored_wh - edge_wh if out else edge_wh - stored_wh)
-        if piece.is_constant:
+        if piece.from_w == piece.to_w:
             at_s = piece.start_s + self.losses.seconds_for(amount_wh, piece.from_w)
             return (at_s if at_s <= piece.end_s else math.inf), edge_wh
         flow = self.losses.flow
         at_s = first_s(lambda t: flow(piece, t).stored_wh, amount_wh, piece.start_s, piece.end_s)
         return at_s, edge_wh
 
-    def _idle_edge(self) -> tuple[float, float]:
+    def _idle_edge(self, anchor: BatteryState, goal_w: float, target_w: float) -> tuple[float, float]:
         """The same at power 0, where only the standby moves it: to where charging resumes, or to empty."""
-        stored_wh, (_, dc_w) = self.anchor.stored_wh, self._standby_w
+        _, dc_w = self._standby_w(anchor)
         if not dc_w:
             return math.inf, 0.0
-        edge_wh = RECHARGE_SHARE * self.battery.capacity_wh if self._rests else 0.0
-        hours = (stored_wh - edge_wh) / self.losses.idle_wh(dc_w)
-        return self.anchor.at_s + hours * SECONDS_PER_HOUR, edge_wh
+        rests = self._rests(anchor, goal_w, target_w)
+        edge_wh = RECHARGE_SHARE * self.battery.capacity_wh if rests else 0.0
+        hours = (anchor.stored_wh - edge_wh) / self.losses.idle_wh(dc_w)
+        return anchor.at_s + hours * SECONDS_PER_HOUR, edge_wh
 
     # -- through a loss of power --------------------------------------------------------------------
 
@@ -421,4 +451,8 @@ class Plant:
             imported_wh=m.imported_wh,
             exported_wh=m.exported_wh,
         )
-        return plant._on_course(m.power_w, m.goal_w)
+        pieces = course(m.power_w, m.goal_w, at_s, plant.ramp_w_per_s, system.tau_s)
+        return replace(plant, course=pieces)._scheduled()
+
+
+_set_out: Final = copier(Plant, "anchor", "course", "target_w", "follows", "edge_s", "edge_wh", "due_s")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from simulator.evolve import replace
+from simulator.evolve import quick, replace
 
 HAIR_W: Final = 0.5
 """A settling power that is this close has arrived: registers show whole watts, and an exponential has no end."""
@@ -35,6 +35,7 @@ class Moments(NamedTuple):
     watt2_s: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Power over one stretch of time, monotone."""
@@ -64,16 +65,23 @@ class Piece:
     @property
     def discharges(self) -> bool:
         """The sign of a piece that has one."""
-        return self.from_w + self.power_w(self.end_s) > 0.0
+        from_w = self.from_w
+        return from_w > 0.0 if from_w == self.to_w else from_w + self.power_w(self.end_s) > 0.0
 
     def power_w(self, at_s: float) -> float:
         """The power at a moment from ``start_s`` to ``end_s``; beyond them, what it is at that end."""
-        if self.is_constant or at_s <= self.start_s:
+        if self.from_w == self.to_w or at_s <= self.start_s:
             return self.from_w
         elapsed_s = min(at_s, self.end_s) - self.start_s
         if self.tau_s:
             return self.to_w + (self.from_w - self.to_w) * math.exp(-elapsed_s / self.tau_s)
         return self.from_w + (self.to_w - self.from_w) * (elapsed_s / (self.end_s - self.start_s))
+
+    def watt_s(self, until_s: float) -> float:
+        """The energy alone: of a constant piece, which most are, a product."""
+        if self.from_w == self.to_w:
+            return self.from_w * (until_s - self.start_s)
+        return self.moments(until_s).watt_s
 
     def moments(self, until_s: float) -> Moments:
         """The integrals from ``start_s`` to ``until_s``, which lies within the piece."""
@@ -130,6 +138,8 @@ def course(
     (:data:`HAIR_W`), then the goal for good. Cut where the sign changes. Beginning it anew at the start of one of its
     pieces gives the rest of it.
     """
+    if ramp_w_per_s == math.inf and not tau_s:
+        return (Piece(at_s, math.inf, goal_w, goal_w),)
     pieces: list[Piece] = []
     gap_w = abs(goal_w - power_w)
     knee_gap_w = ramp_w_per_s * tau_s if tau_s else 0.0

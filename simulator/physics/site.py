@@ -15,6 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,6 +42,8 @@ class Profile:
 
     steps: tuple[tuple[float, float], ...] = ((0.0, 0.0),)
     """(seconds after midnight, W from then on); at most :data:`STEPS_MAX`."""
+    sums_wh: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    """The energy from midnight to the beginning of each step, and last that of the whole day. Derived."""
 
     def __post_init__(self) -> None:
         starts_s = [start_s for start_s, _ in self.steps]
@@ -51,6 +54,11 @@ class Profile:
         for _, watts in self.steps:
             if not math.isfinite(watts):
                 raise ValueError(f"the power of a profile must be a number, not {watts!r}")
+        ends_s = (*starts_s[1:], DAY_S)
+        pieces_wh = (
+            w * (end_s - s) / SECONDS_PER_HOUR for (s, w), end_s in zip(self.steps, ends_s, strict=True)
+        )
+        object.__setattr__(self, "sums_wh", tuple(accumulate(pieces_wh, initial=0.0)))
 
     @classmethod
     def of(cls, watts: Sequence[float]) -> Profile:
@@ -60,6 +68,13 @@ class Profile:
     def watts(self, second: float) -> float:
         """The power at a second of the day, 0 up to but not including :data:`DAY_S`."""
         return self.steps[bisect_right(self.steps, (second, math.inf)) - 1][1]
+
+    def wh(self, seconds: float) -> float:
+        """The energy of so many seconds from any midnight on, days and days of them if need be."""
+        day, second = divmod(seconds, DAY_S)
+        index = bisect_right(self.steps, (second, math.inf)) - 1
+        start_s, watts = self.steps[index]
+        return day * self.sums_wh[-1] + self.sums_wh[index] + watts * (second - start_s) / SECONDS_PER_HOUR
 
     def minus(self, other: Profile) -> Profile:
         """This less the other, with a step only where the difference changes."""
@@ -133,6 +148,19 @@ class Site:
     def net_w(self, at_s: float) -> float:
         """Load less PV at a moment."""
         return self.net.steps[self._place(at_s)[1]][1]
+
+    @property
+    def has_pv(self) -> bool:
+        """Whether there is anything on the roof at all."""
+        return any(watts for _, watts in self.pv.steps)
+
+    def pv_w(self, at_s: float) -> float:
+        """What the roof gives at a moment."""
+        return self.pv.watts((at_s - self.midnight_s) % DAY_S)
+
+    def pv_wh(self, from_s: float, until_s: float) -> float:
+        """What the roof gives from one moment to another."""
+        return self.pv.wh(until_s - self.midnight_s) - self.pv.wh(from_s - self.midnight_s)
 
     def next_s(self, at_s: float) -> float:
         """The next moment at which load less PV changes; infinity if never."""

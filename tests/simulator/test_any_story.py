@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.ceiling import ceiling_wh
+from simulator.limits import ceiling_wh
 from simulator.device import Device
 from simulator.inverter import Inverter
 from simulator.physics.losses import load_system

@@ -9,12 +9,13 @@ import pytest
 
 from simulator.battery import Battery
 from simulator.device import Device
-from simulator.evolve import replace
+from simulator.evolve import quick, replace
 from tests.simulator.simkit import ManualClock, pulse
 
 EVOLVE = "simulator/evolve.py"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Point:
     x: float
@@ -56,14 +57,16 @@ def test_the_state_of_a_unit_is_replaced_alike() -> None:
     device.close()
 
 
-@pytest.mark.mutation(EVOLVE, "if name not in setters:", "if False:")
+@pytest.mark.mutation(
+    EVOLVE, "if unknown := [name for name in changed if name not in names]:", "if unknown := []:"
+)
 def test_a_field_that_is_not_there_is_an_error() -> None:
     """As it is of the original."""
     with pytest.raises(TypeError, match="Point has no field 'z'"):
         replace(Point(1.0), z=3.0)
 
 
-@pytest.mark.mutation(EVOLVE, 'if hasattr(kind, "__post_init__") or not all', "if not all")
+@pytest.mark.mutation(EVOLVE, "if kind not in _QUICK:", "if False:")
 def test_what_is_checked_or_derived_still_is() -> None:
     """A class with a ``__post_init__``, a field of its own making, or no slots is made as always."""
     assert replace(Checked(1.0), x=3.0).twice == 6.0
@@ -72,3 +75,21 @@ def test_what_is_checked_or_derived_still_is() -> None:
     with pytest.raises(ValueError, match="reserve_wh"):
         replace(Battery(), reserve_wh=1e9)
     assert replace(Loose(1.0), x=2.0) == Loose(2.0)
+
+
+@pytest.mark.mutation(EVOLVE, "if not dataclasses.is_dataclass(kind) or hasattr", "if False and hasattr")
+@pytest.mark.parametrize("kind", [Checked, Loose, int])
+def test_what_has_to_be_made_as_always_is_not_made_quick(kind: type[object]) -> None:
+    """A class that checks or derives anything would not any more."""
+    with pytest.raises(TypeError, match=rf"{kind.__name__} is no dataclass"):
+        quick(kind)
+
+
+def test_a_quick_one_is_made_alike() -> None:
+    """Defaults, missing and unknown arguments, equality and hash are those of the dataclass."""
+    assert Point(1.0) == Point(x=1.0, y=2.0)
+    assert hash(Point(1.0)) == hash(Point(1.0, 2.0))
+    with pytest.raises(TypeError, match="x"):
+        Point()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="z"):
+        Point(1.0, z=1.0)  # type: ignore[call-arg]

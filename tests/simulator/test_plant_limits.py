@@ -130,9 +130,9 @@ class TestBounds:
 
         assert (empty.anchor.stored_wh, empty.at(YEAR_S).power_w, empty.due_s) == (7500.0, 0.0, math.inf)
         assert (full.anchor.stored_wh, full.at(YEAR_S).power_w, full.due_s) == (25_000.0, 0.0, math.inf)
-        assert not empty.permits(power_w, YEAR_S)
-        assert empty.permits(-power_w, YEAR_S)
-        assert not full.permits(-power_w, YEAR_S)
+        assert not empty.permits(power_w, empty.at(YEAR_S))
+        assert empty.permits(-power_w, empty.at(YEAR_S))
+        assert not full.permits(-power_w, full.at(YEAR_S))
         assert empty.limited
 
     def test_a_raised_reserve_stops_and_a_lowered_one_lets_go_on(self) -> None:
@@ -194,7 +194,7 @@ class TestBounds:
 
         assert plant.limits_w(at_s) == (5000.0, 0.0)
         assert after.at(at_s).power_w == min(0.0, target_w)
-        assert plant.permits(target_w, at_s) == (target_w <= 0.0)
+        assert plant.permits(target_w, plant.at(at_s)) == (target_w <= 0.0)
 
 
 class TestStandby:
