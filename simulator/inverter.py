@@ -27,11 +27,11 @@ from simulator.ceiling import at_ceiling, meets_ceiling_s
 from simulator.control import RING_LENGTH as RING_LENGTH
 from simulator.control import Cause, Control, Entry, Mailbox, Memory
 from simulator.evolve import copier, quick, replace
-from simulator.limits import PERCENT, Caps, Gate, Hold
+from simulator.limits import PERCENT, RESETS, Caps, Gate, Hold
 from simulator.physics.losses import System
 from simulator.physics.plant import REFERENCE, Plant, PlantMemory
 from simulator.physics.site import Site
-from simulator.reversions import LIMIT, REVERSIONS, Ends, next_end_s
+from simulator.reversions import REVERSIONS, Ends, next_end_s
 from simulator.settings import Settings
 from simulator.traits import Traits
 
@@ -137,9 +137,9 @@ class Inverter:
         """
         return _left_s(self.timer_ends_s if self.control.ena else None, now_s)
 
-    def limit_rem_s(self, now_s: float) -> int:
-        """WMaxLimPctRvrtRem, likewise."""
-        return _left_s(self.limit_ends_s.get(LIMIT), now_s)
+    def limit_rem_s(self, name: str, now_s: float) -> int:
+        """What is left of a limit's time, likewise; ``name`` as in :data:`~simulator.reversions.REVERSIONS`."""
+        return _left_s(self.limit_ends_s.get(name), now_s)
 
     @property
     def timer_acts(self) -> bool:
@@ -353,9 +353,7 @@ class Inverter:
         return replace(self, due_s=self._due_s_with(self.plant, self.hold))
 
     def _due_s_with(self, plant: Plant, hold: Hold) -> float:
-        due_s = min(plant.due_s, self._reverts_at_s)
-        if hold.ceiling_wh < math.inf:
-            due_s = min(due_s, meets_ceiling_s(plant, hold.ceiling_wh))
+        due_s = min(plant.due_s, self._reverts_at_s, meets_ceiling_s(plant, hold.ceiling_wh))
         if self.traits.watchdog_s or self.limit_ends_s:
             due_s = min(due_s, self._watchdog_at_s, self._limits_end_at_s)
         return due_s
@@ -450,7 +448,7 @@ class Inverter:
             control=Control(**{f.name: getattr(memory, f.name) for f in fields(Control)}),
             started_s=saved_at_s - memory.up_s,
             traits=traits,
-            settings=settings.recall(memory.settings),
+            settings=settings.recall(memory.settings).without(*RESETS),
             boot=memory.boot,
             timer_ends_s=None if memory.timer_left_s is None else saved_at_s + memory.timer_left_s,
             limit_ends_s={name: saved_at_s + left_s for name, left_s in limit_timers.items()},

@@ -112,12 +112,14 @@ def ceiling_wh(settings: Settings, capacity_wh: float) -> float:
 def ramp_w_per_s(settings: Settings, battery: Battery, towards_w: float) -> float:
     """How fast power may change on its way to a set-point; infinite where nobody has set a rate.
 
-    A rate of 0 is no rate. 704.WRmp counts for both directions, the rates of 124 for the one of ``towards_w``.
+    A rate of 0 is no rate. 704.WRmp and 121.WGra count for both directions, those of 124 for the one of ``towards_w``.
     """
-    both = settings.get((704, "WRmp"), 0) * battery.discharge_w_max / PERCENT
+    rates = [
+        settings.get(key, 0) * battery.discharge_w_max / PERCENT for key in ((704, "WRmp"), (121, "WGra"))
+    ]
     gradient = settings.get((124, "WDisChaGra" if towards_w > 0.0 else "WChaGra"), 0)
-    one = gradient * settings.get((124, "WChaMax"), battery.charge_w_max) / PERCENT
-    return min((rate for rate in (both, one) if rate > 0.0), default=math.inf)
+    rates.append(gradient * settings.get((124, "WChaMax"), battery.charge_w_max) / PERCENT)
+    return min((rate for rate in rates if rate > 0.0), default=math.inf)
 
 
 def gate(settings: Settings, alarm: int) -> Gate | None:

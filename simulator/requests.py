@@ -162,8 +162,8 @@ def _heartbeats(inverter: Inverter, beats: Mapping[str, int], now_s: float) -> I
 
 
 def _limits(inverter: Inverter, values: Values, now_s: float) -> Inverter:
-    """Caps, gates, resets, and everything that only remembers."""
-    settings = inverter.settings.put(values)
+    """Caps, gates, and everything that only remembers; a reset is done at once, and reads 0 again."""
+    settings = inverter.settings.put({key: value for key, value in values.items() if key not in RESETS})
     ends_s = armed(inverter.limit_ends_s, settings, values.keys(), now_s)
     moved = replace(inverter, limit_ends_s=ends_s).with_settings(settings, now_s)
     return moved.with_alarm(0, now_s) if any(values.get(key) for key in RESETS) else moved

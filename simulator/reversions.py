@@ -1,4 +1,4 @@
-"""The timers of the limits: what each waits for, and what stands after it.
+"""The timers of the limits and of reactive power: what each waits for, and what stands after it.
 
 The timer of the command in force is not among them: that one is :attr:`simulator.inverter.Inverter.timer_ends_s`. Pure.
 """
@@ -33,26 +33,37 @@ class Reversion:
         )
 
 
-def _legacy(switch: str, on: float, seconds: str, value: str) -> Reversion:
-    names = frozenset((123, name) for name in (switch, seconds, value))
+def _legacy(switch: str, on: float, seconds: str, *values: str) -> Reversion:
+    """One of model 123: off when its time is over."""
+    names = frozenset((123, name) for name in (switch, seconds, *values))
     return Reversion((123, switch), on, (123, seconds), names, {(123, switch): 1 - on})
 
 
-LIMIT: Final = "704.WMaxLimPct"
-"""The name of the limit that shows what is left of its time."""
+def _der(name: str, values: Mapping[str, str], *others: str) -> Reversion:
+    """One of model 704: every value goes to the one that is written for it, and so does the switch."""
+    switch, seconds = f"{name}Ena", f"{name}RvrtTms"
+    return Reversion(
+        (704, switch),
+        1,
+        (704, seconds),
+        frozenset((704, each) for each in (switch, seconds, *values, *others)),
+        {(704, each): (704, after) for each, after in {switch: f"{switch}Rvrt", **values}.items()},
+    )
+
 
 REVERSIONS: Final[Mapping[str, Reversion]] = {
-    LIMIT: Reversion(
-        (704, "WMaxLimPctEna"),
-        1,
-        (704, "WMaxLimPctRvrtTms"),
-        frozenset((704, name) for name in ("WMaxLimPctEna", "WMaxLimPct", "WMaxLimPctRvrtTms")),
-        {(704, "WMaxLimPctEna"): (704, "WMaxLimPctEnaRvrt"), (704, "WMaxLimPct"): (704, "WMaxLimPctRvrt")},
-    ),
+    "704.WMaxLimPct": _der("WMaxLimPct", {"WMaxLimPct": "WMaxLimPctRvrt"}),
+    "704.PFWInj": _der("PFWInj", {"PFWInj.PF": "PFWInjRvrt.PF", "PFWInj.Ext": "PFWInjRvrt.Ext"}),
+    "704.PFWAbs": _der("PFWAbs", {"PFWAbs.PF": "PFWAbsRvrt.PF", "PFWAbs.Ext": "PFWAbsRvrt.Ext"}),
+    "704.VarSet": _der("VarSet", {"VarSet": "VarSetRvrt", "VarSetPct": "VarSetPctRvrt"}, "VarSetMod"),
     "123.WMaxLimPct": _legacy("WMaxLim_Ena", 1, "WMaxLimPct_RvrtTms", "WMaxLimPct"),
-    "123.Conn": _legacy("Conn", 0, "Conn_RvrtTms", "Conn"),
+    "123.Conn": _legacy("Conn", 0, "Conn_RvrtTms"),
+    "123.OutPFSet": _legacy("OutPFSet_Ena", 1, "OutPFSet_RvrtTms", "OutPFSet"),
+    "123.VArPct": _legacy(
+        "VArPct_Ena", 1, "VArPct_RvrtTms", "VArPct_Mod", "VArWMaxPct", "VArMaxPct", "VArAvalPct"
+    ),
 }
-"""Each by a name for the unit's memory."""
+"""Each by a name for the unit's memory. Those of model 704 show what is left of their time in ``NAMERvrtRem``."""
 
 Ends = Mapping[str, float]
 """When the limits end, by their names; those without an end are not in it."""

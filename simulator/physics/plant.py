@@ -62,6 +62,8 @@ class PlantMemory:
     discharge_limit_w: float
     ramp_w_per_s: float | None
     """None: no ramp."""
+    generated_wh: float = 0.0
+    """What the roof has given while the unit was on. Older journals have not counted it."""
 
 
 @quick
@@ -93,6 +95,9 @@ class Plant:
     """When ``waiting_w`` becomes the set-point; infinity when nothing waits."""
     imported_wh: float = 0.0
     exported_wh: float = 0.0
+    generated_wh: float = 0.0
+    """What the roof had given by ``generated_s``; ask :meth:`generated_wh_at`."""
+    generated_s: float = 0.0
     edge_wh: float = 0.0
     edge_s: float = math.inf
     """When stored energy meets ``edge_wh``, within the first piece; infinity if not. Derived, as is ``due_s``."""
@@ -114,6 +119,7 @@ class Plant:
             charge_limit_w=battery.charge_w_max,
             discharge_limit_w=battery.discharge_w_max,
             ramp_w_per_s=system.ramp_w_per_s,
+            generated_s=now_s,
         )
         return plant._scheduled()
 
@@ -178,6 +184,10 @@ class Plant:
         imported_wh, exported_wh = self._exchanged_wh(now_s)
         grid_w = self.site.net_w(self.anchor.at_s) - self.at(now_s).power_w
         return Meter(grid_w, self.imported_wh + imported_wh, self.exported_wh + exported_wh)
+
+    def generated_wh_at(self, now_s: float) -> float:
+        """What the roof has given, as long as the unit was on to see it."""
+        return self.generated_wh + (0.0 if self.site is None else self.site.pv_wh(self.generated_s, now_s))
 
     def _exchanged_wh(self, now_s: float) -> tuple[float, float]:
         """What the grid has given and taken since the anchor, the standby included."""
@@ -390,6 +400,8 @@ class Plant:
             target_w=0.0,
             follows=False,
             waiting_s=math.inf,
+            generated_wh=self.generated_wh_at(self.anchor.at_s),
+            generated_s=now_s,
         )
         return rested._scheduled()
 
@@ -415,6 +427,7 @@ class Plant:
             charge_limit_w=self.charge_limit_w,
             discharge_limit_w=self.discharge_limit_w,
             ramp_w_per_s=None if ramp == math.inf else ramp,
+            generated_wh=self.generated_wh_at(now_s),
         )
 
     @classmethod
@@ -450,6 +463,8 @@ class Plant:
             waiting_s=math.inf if m.waiting_in_s is None else saved_at_s + m.waiting_in_s,
             imported_wh=m.imported_wh,
             exported_wh=m.exported_wh,
+            generated_wh=m.generated_wh,
+            generated_s=saved_at_s,
         )
         pieces = course(m.power_w, m.goal_w, at_s, plant.ramp_w_per_s, system.tau_s)
         return replace(plant, course=pieces)._scheduled()

@@ -1,8 +1,14 @@
-"""The moving points of the models before IEEE 1547-2018: 103, 120-124, 160."""
+"""The moving points of the models before IEEE 1547-2018: 103, 120-124, 160.
+
+Model 160 is that of a hybrid inverter: two inputs with PV, and the battery once as what charges and once as what
+discharges. What a roof gives is shown there and in 122.PVConn, and nowhere else: it reaches the house by an inverter of
+its own, so every AC point is the battery's alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from simulator.layout import Run
@@ -13,6 +19,12 @@ from simulator.points.subject import Subject
 _ACC32: Final = 1 << 32
 """Where a 32-bit counter begins again."""
 
+_HAIR: Final = 1e-6
+"""Forgives the last bits of a sum: 2 kWh are not shown as 1,999 Wh. Far below any step."""
+
+_UINT16_MAX: Final = 0xFFFE
+"""A roof may give more than a register can say; one more means: not implemented."""
+
 _PHASES: Final = 3
 
 _THREE_PHASE_STATES: Final = {0: 1, 3: 4, 4: 5, 6: 7, 7: 8}
@@ -22,8 +34,14 @@ _CHARGING: Final = MODULES.index("StCha")
 _DISCHARGING: Final = MODULES.index("StDisCha")
 _INPUT_POINTS: Final = ("DCW", "DCWH")
 
-_STORAGE_IDLE: Final = 0b011
-"""122.StorConn: CONNECTED, AVAILABLE; OPERATING is the bit above."""
+_STRINGS: Final = tuple(index for index, name in enumerate(MODULES) if name.startswith("PV"))
+_NO_INPUT, _SLEEPING, _MPPT = 1, 2, 4
+"""160.DCSt of an input with nothing on it, at night, and by day."""
+
+_READY: Final = 0b011
+"""122.PVConn and StorConn: CONNECTED, AVAILABLE …"""
+_OPERATING: Final = 0b100
+"""… and the bit above."""
 
 
 def legacy_runs(per: Callable[[int, str], float]) -> Iterator[Run[Subject]]:
@@ -59,10 +77,12 @@ def _status_runs(per: Callable[[int, str], float]) -> Iterator[Run[Subject]]:
     w = per(122, "WAval")
 
     def connections(s: Subject) -> tuple[int, ...]:
-        operating = _STORAGE_IDLE + 1 if s.moving else 0
-        return _STORAGE_IDLE | operating if s.connected() else 0, s.connected(), s.counters(1)[0]
+        pv = s.pv()
+        roof = 0 if pv is None else _READY | (_OPERATING if pv[0] > 0.0 else 0)
+        storage = _READY | (_OPERATING if s.moving else 0)
+        return roof, storage if s.connected() else 0, s.connected(), s.counters(1)[0]
 
-    yield Run(122, ("StorConn", "ECPConn", "ActWh"), connections)
+    yield Run(122, ("PVConn", "StorConn", "ECPConn", "ActWh"), connections)
     yield Run(122, ("WAval",), lambda s: (round(s.limits_w()[1] * w),))
     yield Run(122, ("StActCtl",), lambda s: (int(s.inverter.in_force),))
 
@@ -94,3 +114,26 @@ def _input_runs(per: Callable[[int, str], float]) -> Iterator[Run[Subject]]:
         yield Run(160, (f"module[{index}].DCA",), amperes)
         yield Run(160, tuple(f"module[{index}].{name}" for name in _INPUT_POINTS), energies)
         yield Run(160, (f"module[{index}].DCSt",), state)
+    for index in _STRINGS:
+        names = (*(f"module[{index}].{name}" for name in ("DCA", "DCV", *_INPUT_POINTS)),)
+        yield Run(160, names, partial(_string, index, (a, per(160, "module[0].DCV"), w, wh)))
+        yield Run(160, (f"module[{index}].DCSt",), _string_state)
+
+
+def _string(index: int, factors: tuple[float, float, float, float], s: Subject) -> tuple[int, ...]:
+    """DCA, DCV, DCW and DCWH of one of the strings, which share alike: to a step, so that their sum is the roof's."""
+    pv_w, pv_wh = s.pv() or (0.0, 0.0)
+    a, v, w, wh = factors
+    amperes, volts = round(pv_w * a / len(_STRINGS)), round(DC_VOLTS * v) if pv_w > 0.0 else 0
+    watts, watt_hours = _share(round(pv_w * w), index), _share(int(pv_wh * wh + _HAIR), index)
+    return min(amperes, _UINT16_MAX), volts, min(watts, _UINT16_MAX), watt_hours % _ACC32
+
+
+def _share(steps: int, index: int) -> int:
+    """What one of the strings has of a whole number of steps; the first ones have what is left over."""
+    return (steps + len(_STRINGS) - 1 - index) // len(_STRINGS)
+
+
+def _string_state(s: Subject) -> tuple[int, ...]:
+    pv = s.pv()
+    return (_NO_INPUT if pv is None else _MPPT if pv[0] > 0.0 else _SLEEPING,)

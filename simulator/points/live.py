@@ -41,9 +41,9 @@ def live(plate: Nameplate, chain: Chain = "reference", scale: Scale = "plain") -
     def per(model: int, name: str) -> float:
         return registers_per_unit(powers.get((model, name), 0))
 
-    runs = [*_reference_runs(per), *_journal_runs()]
+    runs = [*_reference_runs(per), *_journal_runs(), *_setting_runs(plate, chain, per)]
     if chain != "reference":
-        runs += [*_der_runs(per), *legacy_runs(per), *_setting_runs(plate, chain, per)]
+        runs += [*_der_runs(per), *legacy_runs(per)]
     return tuple(run for run in runs if run.model in CHAINS[chain])
 
 
@@ -128,7 +128,9 @@ def _der_runs(per: Per) -> Runs:
     dc_a, dc_w, dc_wh = per(714, "DCA") / DC_VOLTS, per(714, "DCW"), per(714, "DCWhInj")
     yield Run(701, ("VA",), lambda s: (round(abs(s.energy.power_w) * va),))
     yield Run(701, ("A",), lambda s: (round(s.energy.power_w * a),))
-    yield Run(704, ("WMaxLimPctRvrtRem",), lambda s: (s.shown.limit_rem_s(s.now_s),))
+    yield Run(701, ("ThrotPct", "ThrotSrc"), lambda s: s.throttled())
+    for name in ("WMaxLimPct", "PFWInj", "PFWAbs", "VarSet"):
+        yield Run(704, (f"{name}RvrtRem",), partial(_left_s, f"704.{name}"))
 
     def total(s: Subject) -> tuple[int, ...]:
         return round(s.energy.dc_w * dc_a), round(s.energy.dc_w * dc_w), *s.dc_counters(dc_wh)
@@ -140,6 +142,10 @@ def _der_runs(per: Per) -> Runs:
     yield Run(714, ("DCA", "DCW", "DCWhInj", "DCWhAbs"), total)
     yield Run(714, ("Prt[0].DCA",), lambda s: (round(s.energy.dc_w * dc_a),))
     yield Run(714, tuple(f"Prt[0].{n}" for n in ("DCW", "DCWhInj", "DCWhAbs", "Tmp", "DCSta")), rest)
+
+
+def _left_s(name: str, s: Subject) -> tuple[int, ...]:
+    return (s.shown.limit_rem_s(name, s.now_s),)
 
 
 def _setting_runs(plate: Nameplate, chain: Chain, per: Per) -> Runs:

@@ -144,7 +144,6 @@ def _der(plate: Nameplate) -> _Table:
             "AMaxRtg": discharge_w / AC_VOLTS,
         },
         703: {"ESDlyRemTms": 0},
-        704: {"PFWInjRvrtRem": 0, "PFWAbsRvrtRem": 0, "VarSetRvrtRem": 0},
         714: {
             "PrtAlrms": 0,
             "NPrt": 1,
@@ -176,7 +175,6 @@ def _legacy(plate: Nameplate) -> _Table:
             "MaxChaRte": charge_w,
             "MaxDisChaRte": discharge_w,
         },
-        122: {"PVConn": 0},
         124: {"InBatV": DC_VOLTS},
         160: {"Evt": 0, "N": len(MODULES), **inputs},
     }
@@ -184,6 +182,4 @@ def _legacy(plate: Nameplate) -> _Table:
 
 def _input(index: int, name: str) -> tuple[tuple[str, float | str], ...]:
     head = ("ID", index + 1), ("IDStr", name), ("DCEvt", 0)
-    if name.startswith("PV"):  # an input with no modules on it
-        return *head, ("DCA", 0), ("DCV", 0), ("DCW", 0), ("DCWH", 0), ("DCSt", 1)
-    return *head, ("DCV", DC_VOLTS)
+    return head if name.startswith("PV") else (*head, ("DCV", DC_VOLTS))

@@ -24,11 +24,11 @@ _POWER_FACTOR: Final = (0.0, 1.0)
 
 @lru_cache(maxsize=KINDS_MAX)
 def settable(plate: Nameplate, chain: Chain) -> Mapping[Key, Setting]:
-    """The settings of a chain: none on the reference chain, whose settings cannot be written."""
-    if chain == "reference":
-        return {}
-    tables = {**_capacity(plate), **_DER, **_basic(plate), **_CONTROLS, **_storage(plate)}
+    """The settings of a chain; on the reference chain, which implements few points, those few."""
+    tables = {**_capacity(plate), **_DER, **_reactive(plate), **_basic(plate), **_CONTROLS, **_storage(plate)}
     shown = {ALIASES.get(key, key) for key in tables if key[0] in CHAINS[chain]}
+    if chain == "reference":
+        shown &= _REFERENCE
     return {key: Setting(*tables[key]) for key in tables if key in shown}
 
 
@@ -79,7 +79,7 @@ _DER: Final[Mapping[Key, _Row]] = {
     **_all(704, "VarSetEna VarSetEnaRvrt AntiIslEna", 0, _SWITCH),
     **_all(704, "PFWInjRvrtTms PFWAbsRvrtTms WMaxLimPctRvrtTms VarSetRvrtTms", 0),
     **_all(704, "WMaxLimPct WMaxLimPctRvrt", FULL_PCT, _PERCENT),
-    **_all(704, "VarSetMod VarSetPri VarSet VarSetRvrt", 0),
+    **_all(704, "VarSetMod VarSetPri", 0),
     **_all(704, "VarSetPct VarSetPctRvrt", 0, _EITHER_WAY),
     **_all(704, "WRmp VarRmp", 0),
     **_all(704, "WRmpRef", 1),
@@ -93,6 +93,20 @@ _DER: Final[Mapping[Key, _Row]] = {
     **_all(802, "SetInvState", 3),
 }
 """Models 703, 704 without the set-point, 715, 802."""
+
+_REFERENCE: Final = frozenset(
+    {
+        *((702, name) for name in ("WMax", "WChaRteMax", "WDisChaRteMax")),
+        *((802, name) for name in ("SocRsvMax", "AlmRst", "SetOp", "SetInvState")),
+    }
+)
+"""What of all this the reference chain implements."""
+
+
+def _reactive(plate: Nameplate) -> dict[Key, _Row]:
+    """Of model 704. Reactive power moves no energy: it is only kept, and shown."""
+    most = plate.discharge_w_max * REACTIVE_SHARE
+    return _all(704, "VarSet VarSetRvrt", 0, (-most, most))
 
 
 def _basic(plate: Nameplate) -> dict[Key, _Row]:

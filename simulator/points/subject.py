@@ -63,6 +63,32 @@ class Subject:
         charge_w, discharge_w = self.inverter.plant.limits_w(self.now_s)
         return round(charge_w), round(discharge_w)
 
+    def pv(self) -> tuple[float, float] | None:
+        """What the roof of the house gives, W, and has given so far, Wh; None for a house without."""
+        plant = self.inverter.plant
+        site = plant.site
+        if site is None or not site.has_pv:
+            return None
+        return site.pv_w(self.now_s), plant.generated_wh_at(self.now_s)
+
+    def throttled(self) -> tuple[int, int]:
+        """701.ThrotPct and ThrotSrc: how much of what is asked for is held back, % of the rating, and by what.
+
+        What a client has set, a limit or a switch, is MAX_W; all that is the unit's own (reserve, full, taper,
+        temperature, an alarm) is DERATED: the model has no symbol that says more.
+        """
+        inverter, plant = self.inverter, self.inverter.plant
+        if not plant.limited:
+            return 0, 0
+        asked_w, goal_w = abs(plant.target_w), abs(plant.goal_w)
+        out = plant.target_w > 0.0
+        rated_w = inverter.battery.discharge_w_max if out else inverter.battery.charge_w_max
+        cap_w = inverter.caps.discharge_w if out else inverter.caps.charge_w
+        gate = inverter.gate
+        own = gate is Gate.ALARM or (gate is None and goal_w < cap_w)
+        percent = math.ceil(_PERCENT * (asked_w - goal_w) / rated_w - _HAIR)
+        return min(_PERCENT, percent), _DERATED if own else _MAX_W
+
     def counters(self, per_wh: float) -> tuple[int, int]:
         """Whole register steps discharged and charged at the AC terminals since manufacture."""
         e = self.energy
@@ -121,6 +147,9 @@ class Subject:
         rest = alarm & ~sum(1 << bit for bit in _EVENTS)
         return known | (_OTHER_ALARM if rest else 0)
 
+
+_MAX_W, _DERATED = 1 << 0, 1 << 14
+"""Bits of 701.ThrotSrc."""
 
 _EVENTS: Final = {0: 22, 5: 23, 7: 1, 13: 3}
 """GROUND_FAULT, CABINET_OPEN, OVER_TEMP, UNDER_TEMP: bit of 701.Alrm to bit of 802.Evt1."""

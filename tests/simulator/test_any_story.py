@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.limits import ceiling_wh
 from simulator.device import Device
 from simulator.inverter import Inverter
+from simulator.limits import Hold, ceiling_wh
 from simulator.physics.losses import load_system
 from simulator.physics.plant import REFERENCE
 from simulator.physics.site import Profile, Site
@@ -25,6 +25,7 @@ from tests.simulator.simkit import ManualClock, mail, pulse
 Act = Callable[[Device], Any]
 
 INVERTER = "simulator/inverter.py"
+LIMITS = "simulator/limits.py"
 
 HOUSE = Site(Profile.of([400.0, 2500.0, -1500.0, 0.0]))
 JUNELIGHT = "siemens_junelight"
@@ -97,12 +98,14 @@ def assert_sound(device: Device, now_s: float) -> None:
     entries = device.entries()
     assert [e.seq for e in entries] == list(range(1, unit.cmd_seq + 1))
     assert unit.due_s > now_s
+    assert unit.hold == Hold.of(unit.settings, unit.alarm, unit.battery)
+    assert (unit._scheduled().due_s, plant._scheduled()) == (unit.due_s, plant)
     if energy.power_w < 0.0 and not plant.course[0].is_idle:
         assert energy.stored_wh <= ceiling_wh(unit.settings, unit.battery.capacity_wh) + 1e-6
 
 
 @pytest.mark.mutation(INVERTER, "if local and self.in_force:", "if False:")
-@pytest.mark.mutation(INVERTER, "Caps(0.0, 0.0) if self.gate else self.caps", "self.caps")
+@pytest.mark.mutation(LIMITS, "return NOTHING if self.gate else self.caps", "return self.caps")
 @pytest.mark.parametrize("kind", KINDS, ids=["reference", "self-use", "measured", "odd"])
 @given(story=STORIES)
 @settings(max_examples=40, derandomize=True, deadline=None)

@@ -25,7 +25,9 @@ def causes(device: Device) -> list[Cause]:
     return [entry.cause for entry in device.entries()]
 
 
-@pytest.mark.mutation(INVERTER, "if self.timer_acts and self.timer_ends_s", "if self.timer_ends_s")
+@pytest.mark.mutation(
+    INVERTER, "self.timer_ends_s is not None and self.timer_acts else", "self.timer_ends_s is not None else"
+)
 @pytest.mark.mutation(
     "simulator/device.py", 'traits if timer_acts else replace(traits, timer="cosmetic")', "traits"
 )

@@ -38,6 +38,22 @@ class Loose:
     x: float
 
 
+@dataclass(slots=True)
+class Thawed:
+    x: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    x: float
+    y: float = field(init=False, default=1.0)
+
+
 def test_it_is_a_copy_with_changes() -> None:
     """The old one stays as it was."""
     old = Point(1.0)
@@ -77,11 +93,13 @@ def test_what_is_checked_or_derived_still_is() -> None:
     assert replace(Loose(1.0), x=2.0) == Loose(2.0)
 
 
-@pytest.mark.mutation(EVOLVE, "if not dataclasses.is_dataclass(kind) or hasattr", "if False and hasattr")
-@pytest.mark.parametrize("kind", [Checked, Loose, int])
+@pytest.mark.mutation(EVOLVE, "if not plain or hasattr", "if False and hasattr")
+@pytest.mark.mutation(EVOLVE, '{"__slots__", "__setattr__"} <= vars', '{"__slots__"} <= vars')
+@pytest.mark.mutation(EVOLVE, "item.init and not item.kw_only", "True")
+@pytest.mark.parametrize("kind", [Checked, Loose, Thawed, Named, Made, int])
 def test_what_has_to_be_made_as_always_is_not_made_quick(kind: type[object]) -> None:
     """A class that checks or derives anything would not any more."""
-    with pytest.raises(TypeError, match=rf"{kind.__name__} is no dataclass"):
+    with pytest.raises(TypeError, match=rf"{kind.__name__} is no frozen dataclass"):
         quick(kind)
 
 

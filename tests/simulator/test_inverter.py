@@ -14,6 +14,10 @@ from simulator.layout import Refusal
 from simulator.requests import take
 from tests.simulator.simkit import HOUR_S, ManualClock, pulse, put, scaled, value
 
+INVERTER = "simulator/inverter.py"
+REQUESTS = "simulator/requests.py"
+CONTROL = "simulator/control.py"
+
 
 def stored_wh(device: Device) -> float:
     device.settle()
@@ -23,11 +27,7 @@ def stored_wh(device: Device) -> float:
 class TestPulse:
     """One FC16 over eleven registers is one finite command."""
 
-    @pytest.mark.mutation(
-        "simulator/inverter.py",
-        "return min(plant.due_s, own_s, meets",
-        "return min(plant.due_s, meets",
-    )
+    @pytest.mark.mutation(INVERTER, "min(plant.due_s, self._reverts_at_s, meets", "min(plant.due_s, meets")
     def test_it_ends_by_itself_and_leaves_17_7273_kwh(self, device: Device, clock: ManualClock) -> None:
         """2 kW for an hour: at its end the device is back in its default mode, whoever looks or not."""
         assert pulse(device, 2000, 3600) is None
@@ -58,7 +58,7 @@ class TestPulse:
         assert value(device, 64900, "DisWhMil") == 3_000_000
         assert [e.cause for e in device.entries()] == [Cause.SET, Cause.SET, Cause.REVERSION]
 
-    @pytest.mark.mutation("simulator/inverter.py", "math.ceil(", "int(")
+    @pytest.mark.mutation(INVERTER, "math.ceil(", "int(")
     def test_the_remaining_time_never_shows_0_while_it_runs(self, device: Device, clock: ManualClock) -> None:
         """Whole seconds are rounded up; 0 means that no timer runs."""
         pulse(device, 2000, 10)
@@ -72,7 +72,7 @@ class TestPulse:
 
     @given(start_s=st.floats(0.0, 2e9), seconds=st.integers(1, 100_000))
     @example(start_s=4974.238, seconds=3600)  # (4974.238 + 3600) - 4974.238 is more than 3600
-    @pytest.mark.mutation("simulator/inverter.py", "now_s - _HAIR_S)", "now_s)")
+    @pytest.mark.mutation(INVERTER, "now_s - _HAIR_S)", "now_s)")
     def test_the_remaining_time_is_never_more_than_was_written(self, start_s: float, seconds: int) -> None:
         """Right after the write it is just that, whatever the clock says."""
         device = Device(ManualClock(start_s))
@@ -111,9 +111,7 @@ class TestReversion:
         assert value(device, 64900, "EffW") == 500
 
     @pytest.mark.mutation(
-        "simulator/inverter.py",
-        "rvrt_seq=seq if cause is Cause.REVERSION else self.rvrt_seq",
-        "rvrt_seq=self.rvrt_seq",
+        INVERTER, "rvrt_seq = seq if cause is Cause.REVERSION else self.rvrt_seq", "rvrt_seq = self.rvrt_seq"
     )
     def test_it_is_a_change_with_its_own_number(self, device: Device, clock: ManualClock) -> None:
         """RvrtSeq tells a client which of the changes was nobody's command."""
@@ -139,7 +137,7 @@ class TestReversion:
 
         assert value(device, 704, "WSetRvrtRem") == 60
 
-    @pytest.mark.mutation("simulator/requests.py", "if _TIMER not in values or", "if True or")
+    @pytest.mark.mutation(REQUESTS, "if _TIMER not in values or", "if True or")
     def test_a_keep_alive_restarts_the_timer_and_nothing_else(
         self, device: Device, clock: ManualClock
     ) -> None:
@@ -173,9 +171,8 @@ class TestReversion:
 class TestSupersession:
     """The newest accepted set-point is in force, whoever gave it."""
 
-    @pytest.mark.mutation(
-        "simulator/inverter.py", "self.energy_at(at_s)\n        entry", "self.energy\n        entry"
-    )
+    @pytest.mark.mutation(INVERTER, "now or self.plant.at(at_s)", "now or self.energy")
+    @pytest.mark.mutation(REQUESTS, "now = inverter.plant.at(now_s)", "now = inverter.energy")
     def test_a_newer_set_point_replaces_the_older(self, device: Device, clock: ManualClock) -> None:
         """Each delivers for its own time, and the counters at each change say how much."""
         pulse(device, 2000, 3600)
@@ -190,11 +187,7 @@ class TestSupersession:
             (3, 0, 2_000_000),
         ]
 
-    @pytest.mark.mutation(
-        "simulator/requests.py",
-        "if _ENABLE in values or values.keys() & _TRIGGERS:",
-        "if _ENABLE in values:",
-    )
+    @pytest.mark.mutation(REQUESTS, "_ENABLE in keys or not _TRIGGERS.isdisjoint(keys)", "_ENABLE in keys")
     def test_a_set_point_alone_is_a_change_while_enabled(self, device: Device, clock: ManualClock) -> None:
         """No enable needs to be rewritten; the timer starts again."""
         pulse(device, 2000, 60)
@@ -239,9 +232,12 @@ class TestBounds:
         ],
         ids=["over", "under", "target", "disabled", "percent", "percent-target", "ena", "mod", "sentinel"],
     )
-    @pytest.mark.mutation(
-        "simulator/requests.py", 'elif traits.out_of_range == "refuse" and', "elif False and"
-    )
+    @pytest.mark.mutation(REQUESTS, 'elif traits.out_of_range == "refuse" and', "elif False and")
+    @pytest.mark.mutation(CONTROL, "low_w <= self.w <= high_w\n", "low_w <= self.w\n")
+    @pytest.mark.mutation(CONTROL, "low_w <= self.w <= high_w\n", "self.w <= high_w\n")
+    @pytest.mark.mutation(CONTROL, "            and low_w <= self.w_rvrt <= high_w\n", "")
+    @pytest.mark.mutation(CONTROL, "and low_w <= self.pct * battery", "and 0.0 <= 0.0 * battery")
+    @pytest.mark.mutation(CONTROL, "and low_w <= self.pct_rvrt * battery", "and 0.0 <= 0.0 * battery")
     def test_a_request_with_one_wrong_value_changes_nothing(
         self, device: Device, words: tuple[int, ...]
     ) -> None:
@@ -253,11 +249,7 @@ class TestBounds:
         assert device.read(device.layout.address(704, "ID"), 67) == before
         assert len(device.entries()) == 1
 
-    @pytest.mark.mutation(
-        "simulator/requests.py",
-        "if not inverter.can(set_point_w, now_s):",
-        "if False:",
-    )
+    @pytest.mark.mutation(REQUESTS, "if not inverter.plant.permits(set_point_w, now):", "if False:")
     def test_at_the_reserve_a_discharge_is_refused_and_a_charge_is_not(self, clock: ManualClock) -> None:
         """At or below the reserve nothing more is taken out on command; LimDis says so."""
         device = Device(clock, Battery(stored_wh=7500.0))
@@ -266,6 +258,7 @@ class TestBounds:
         assert (value(device, 64900, "LimDis"), value(device, 64900, "LimCha")) == (0, 5000)
         assert pulse(device, -1000, 60) is None
 
+    @pytest.mark.mutation("simulator/physics/plant.py", "if stored_wh < battery.capacity_wh else 0.0", "")
     def test_when_full_a_charge_is_refused(self, clock: ManualClock) -> None:
         """There is no room; LimCha says so."""
         device = Device(clock, Battery(stored_wh=25_000.0))
@@ -274,7 +267,7 @@ class TestBounds:
         assert (value(device, 64900, "LimDis"), value(device, 64900, "LimCha")) == (5000, 0)
 
     @pytest.mark.mutation(
-        "simulator/inverter.py", "return min(plant.due_s, own_s, meets", "return min(own_s, meets"
+        INVERTER, "min(plant.due_s, self._reverts_at_s, meets", "min(self._reverts_at_s, meets"
     )
     def test_a_discharge_stops_at_the_reserve_while_the_command_stands(
         self, device: Device, clock: ManualClock
@@ -349,17 +342,13 @@ class TestBounds:
 class TestReserve:
     """802.SoCRsvMin, percent of the capacity."""
 
-    @pytest.mark.mutation(
-        "simulator/requests.py", "return (wanted[-1] if wanted else reserve) <= ceiling", "return True"
-    )
+    @pytest.mark.mutation(REQUESTS, "return (wanted[-1] if wanted else reserve) <= ceiling", "return True")
     def test_more_than_100_percent_is_refused(self, device: Device) -> None:
         """Exception 3; the reserve stands."""
         assert put(device, 802, "SoCRsvMin", 1001) is Refusal.ILLEGAL_VALUE
         assert scaled(device, 802, "SoCRsvMin") == 30.0
 
-    @pytest.mark.mutation(
-        "simulator/inverter.py", "plant=self.plant.with_reserve(reserve_wh, now_s)", "plant=self.plant"
-    )
+    @pytest.mark.mutation(INVERTER, "plant=self.plant.with_reserve(reserve_wh, now_s)", "plant=self.plant")
     def test_a_raised_reserve_stops_a_discharge_at_once(self, device: Device, clock: ManualClock) -> None:
         """And lowering it lets the command that still stands go on."""
         pulse(device, 2000, 0)
@@ -392,9 +381,12 @@ class TestHeartbeats:
         assert device.entries() == ()
 
 
+@pytest.mark.mutation(
+    REQUESTS, "if unknown := [key for key in values if key not in known]:", "if unknown := []:"
+)
 def test_a_point_that_the_device_does_not_have_is_the_callers_mistake() -> None:
     """The control takes only points that it implements; leaving others out happens before."""
     inverter = Inverter.new(Battery(), 0.0)
 
-    with pytest.raises(KeyError, match="WRmp"):
+    with pytest.raises(KeyError, match=r"not a point of this device: \[\(704, 'WRmp'\)\]"):
         take(inverter, {(704, "WRmp"): 1}, 0.0, ())

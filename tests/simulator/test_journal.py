@@ -232,7 +232,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
             opened(path)
 
 
-@pytest.mark.mutation("simulator/journal.py", "while len(self.tokens) > TOKENS_MAX:", "while False:")
+@pytest.mark.mutation("simulator/journal.py", "if len(self.tokens) > TOKENS_MAX:", "if False:")
 def test_the_memory_of_tokens_is_limited_to_the_newest(tmp_path: Path) -> None:
     """In a running process, and in what the next one loads."""
     many = [entry(n, n) for n in range(1, TOKENS_MAX + 3)]

@@ -171,7 +171,9 @@ class TestWrites:
         assert device.write(address, [*pulse_words(1000, 60), 0xAAAA, 0xAAAA]) is None
         assert value(device, 704, "WSetRvrtRem") == 60
 
-    @pytest.mark.parametrize(("model_id", "name"), [(704, "WMaxLimPctEna"), (702, "WMax"), (802, "SetOp")])
+    @pytest.mark.parametrize(
+        ("model_id", "name"), [(704, "WMaxLimPctEna"), (715, "AlarmReset"), (702, "VNom")]
+    )
     def test_points_that_the_device_does_not_let_be_written_are_ignored(
         self, device: Device, model_id: int, name: str
     ) -> None:
@@ -264,7 +266,15 @@ class TestLayout:
 
             assert set(static_values(plate, chain)) <= set(points)
             assert may_write <= {key for key, point in points.items() if point.writable}
-        assert writable(plate, "reference") == {key for key in POINTS if key[0] in MODEL_IDS}
+        settings = {
+            (702, "WMax"),
+            (702, "WChaRteMax"),
+            (702, "WDisChaRteMax"),
+            (802, "SocRsvMax"),
+            (802, "AlmRst"),
+        }
+        settings |= {(802, "SetOp"), (802, "SetInvState")}
+        assert writable(plate, "reference") == settings | {key for key in POINTS if key[0] in MODEL_IDS}
 
     def test_a_point_that_does_not_exist_has_no_address(self) -> None:
         """Asking for it is a mistake of the caller."""

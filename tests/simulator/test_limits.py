@@ -55,6 +55,7 @@ class TestCaps:
     @pytest.mark.mutation(LIMITS, "given.append(w_max * settings[704,", "given.append(1e9 * settings[704,")
     @pytest.mark.mutation(LIMITS, "given.append(w_max * settings[123,", "given.append(1e9 * settings[123,")
     @pytest.mark.mutation(LIMITS, 'w_max, settings.get((702, "WDisChaRteMax"), math.inf)]', "w_max]")
+    @pytest.mark.mutation(INVERTER, "held.settings is self.settings and ", "")
     def test_a_discharge_is_cut_and_comes_back(
         self, both: Device, writes: list[tuple[int, str, float]], expected_w: float
     ) -> None:
@@ -88,6 +89,11 @@ class TestCaps:
         assert pulse(both, 4000, 60) is None
         assert (power_w(both), [e.power_w for e in both.entries()]) == (1000, [4000])
 
+    @pytest.mark.mutation(
+        REQUESTS,
+        "return replace(reaction, durable=True) if durable and not",
+        "return reaction if durable and not",
+    )
     def test_it_lasts_over_a_restart(self, switch_on: Callable[..., Device], clock: ManualClock) -> None:
         """A limit is no command."""
         put(switch_on(models="both"), 702, "WMax", 1000)
@@ -100,8 +106,10 @@ class TestCaps:
     def test_what_the_chain_does_not_show_does_not_hold_back(
         self, switch_on: Callable[..., Device], clock: ManualClock
     ) -> None:
-        """Started again as the reference device, the same unit has no WMax that anybody could lift."""
-        put(switch_on(models="both"), 702, "WMax", 1000)
+        """Started again as the reference device, the same unit has no WMaxLimPct that anybody could lift."""
+        before = switch_on(models="both")
+        put(before, 704, "WMaxLimPct", 20)
+        put(before, 704, "WMaxLimPctEna", 1)
         clock.now_s += 1
         device = switch_on()
         pulse(device, 4000, 0)
@@ -112,8 +120,9 @@ class TestCaps:
 class TestCeiling:
     """802.SocRsvMax: full enough."""
 
-    @pytest.mark.mutation(INVERTER, "own_s, meets_ceiling_s(plant, self.settings))", "own_s)")
-    @pytest.mark.mutation(INVERTER, "if at_ceiling(plant, self.settings, at_s):", "if False:")
+    @pytest.mark.mutation(
+        INVERTER, "self._reverts_at_s, meets_ceiling_s(plant, hold.ceiling_wh))", "self._reverts_at_s)"
+    )
     @pytest.mark.parametrize("ramp_pct", [0, 1])
     def test_charging_stops_there_by_itself(self, both: Device, clock: ManualClock, ramp_pct: int) -> None:
         """20 kWh of 25 are 80 %; 90 % take 2.5 kWh more, whoever looks, and the command stands."""
@@ -126,6 +135,7 @@ class TestCeiling:
         assert (power_w(both), get(both, 704, "WSetEna"), get(both, 64900, "LimCha")) == (0, 1, 0)
         assert len(both.entries()) == 1
 
+    @pytest.mark.mutation(INVERTER, "0.0 if at_ceiling(plant, hold.ceiling_wh, at_s) else", "")
     def test_below_it_charging_goes_on(self, both: Device, clock: ManualClock) -> None:
         """After a discharge, or when the ceiling is raised."""
         put(both, 802, "SocRsvMax", 80)
@@ -151,10 +161,9 @@ class TestReversions:
     """Limits with an end of their own."""
 
     @pytest.mark.mutation(REVERSIONS, "settings[to] if isinstance(to, tuple) else to", "1")
+    @pytest.mark.mutation(INVERTER, "self._watchdog_at_s, self._limits_end_at_s)", "self._watchdog_at_s)")
     @pytest.mark.mutation(
-        INVERTER,
-        "own_s = min(self._reverts_at_s, self._watchdog_at_s, self._limits_end_at_s)",
-        "own_s = self._reverts_at_s",
+        INVERTER, "if self.traits.watchdog_s or self.limit_ends_s:", "if self.traits.watchdog_s:"
     )
     def test_the_limit_of_704_goes_over_to_its_targets(self, both: Device, clock: ManualClock) -> None:
         """WMaxLimPctRvrt and EnaRvrt, after WMaxLimPctRvrtTms, which counts down in its own register."""
@@ -263,7 +272,7 @@ class TestGates:
             (703, "ES", 0, 1, 0),
         ],
     )
-    @pytest.mark.mutation(INVERTER, "Caps(0.0, 0.0) if self.gate else self.caps", "self.caps")
+    @pytest.mark.mutation(LIMITS, "return NOTHING if self.gate else self.caps", "return self.caps")
     def test_it_stops_at_once_and_goes_on(
         self, both: Device, model_id: int, name: str, off: int, on: int, state: int
     ) -> None:
@@ -293,6 +302,7 @@ class TestAlarm:
     @pytest.mark.mutation(
         REQUESTS, "if any(values.get(key) for key in RESETS) else moved", "if False else moved"
     )
+    @pytest.mark.mutation(INVERTER, " and held.alarm == self.alarm", "")
     def test_it_stops_the_unit_until_it_is_reset(self, both: Device, model_id: int, name: str) -> None:
         """701 and 103 show the bit, 802 its own; after the reset the command that stands goes on."""
         pulse(both, 2000, 0)
@@ -305,6 +315,15 @@ class TestAlarm:
         put(both, model_id, name, 1)
 
         assert (power_w(both), get(both, 701, "Alrm"), get(both, 802, "Evt1")) == (2000, 0, 0)
+        assert get(both, model_id, name) == 0
+
+    def test_on_the_reference_chain_802_resets_it(self, clock: ManualClock) -> None:
+        """It implements no other reset."""
+        device = Device(clock)
+        device.raise_alarm(OVER_TEMP)
+        put(device, 802, "AlmRst", 1)
+
+        assert (value(device, 701, "Alrm"), value(device, 802, "AlmRst")) == (0, 0)
 
     def test_alarms_add_up(self, both: Device) -> None:
         """Each stays latched; those that 802 has no bit for are OTHER_ALARM there."""
@@ -335,7 +354,8 @@ class TestAlarm:
 class TestLocal:
     """Somebody at the unit has the control."""
 
-    @pytest.mark.mutation(REQUESTS, "if inverter.local and not _REMOTE.isdisjoint(values):", "if False:")
+    @pytest.mark.mutation(REQUESTS, "if inverter.local and about.is_remote:", "if False:")
+    @pytest.mark.mutation(REQUESTS, "is_remote=not _REMOTE.isdisjoint(keys)", "is_remote=True")
     def test_what_commands_is_refused_and_what_only_tells_is_not(self, both: Device) -> None:
         """715 and 802 say LOCAL; exception 3 through each of the three ways, and for stop and start."""
         both.set_local(True)
@@ -378,6 +398,7 @@ class TestCourse:
 
     @pytest.mark.parametrize(("model_id", "name", "percent"), [(704, "WRmp", 10), (124, "WDisChaGra", 10)])
     @pytest.mark.mutation(INVERTER, "if plant.ramp_w_per_s != ramp:", "if False:")
+    @pytest.mark.mutation(LIMITS, "self.discharge_ramp_w_per_s if towards_w > 0.0 else", "")
     def test_a_ramp(self, both: Device, clock: ManualClock, model_id: int, name: str, percent: float) -> None:
         """10 %/s of 5 kW: 500 W more each second, until the set-point."""
         put(both, model_id, name, percent)
@@ -391,6 +412,10 @@ class TestCourse:
         assert get(both, 701, "InvSt") == 3
 
     @pytest.mark.mutation(LIMITS, '"WDisChaGra" if towards_w > 0.0 else "WChaGra"', '"WDisChaGra"')
+    @pytest.mark.mutation(LIMITS, "if towards_w > 0.0 else self.charge_ramp_w_per_s", "")
+    @pytest.mark.mutation(
+        INVERTER, "hold.ramp_w_per_s(target_w or plant.at(at_s).power_w)", "hold.ramp_w_per_s(target_w)"
+    )
     def test_a_gradient_of_124_is_for_its_direction(self, both: Device, clock: ManualClock) -> None:
         """WChaGra for charging only; a discharge is there at once."""
         put(both, 124, "WChaGra", 10)

@@ -91,7 +91,7 @@ def test_a_value_out_of_range_is_refused(device: Device, words: list[int]) -> No
 
 @pytest.mark.mutation(
     "simulator/requests.py",
-    "if not inverter.can(control.set_point_w(inverter.battery), now_s):",
+    "if not inverter.plant.permits(control.set_point_w(inverter.battery), inverter.plant.at(now_s)):",
     "if False:",
 )
 def test_at_the_reserve_a_discharge_is_out_of_range(device: Device) -> None:
@@ -120,7 +120,7 @@ def test_a_release_always_leaves_its_token(device: Device) -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 14), (0, 4), (1, 15), (14, 15), (4, 8)])
-@pytest.mark.mutation("simulator/requests.py", " or len(mail) < len(MAILBOX_POINTS)", "")
+@pytest.mark.mutation("simulator/requests.py", " or len(about.mail) < len(MAILBOX_POINTS)", "")
 def test_half_a_command_is_refused(device: Device, first: int, last: int) -> None:
     """Only all fifteen registers in one request execute, or are a duplicate; parts never add up."""
     mail(device, 0xA1)

@@ -111,6 +111,11 @@ class TestReference:
 
     @pytest.mark.mutation("simulator/physics/losses.py", "stored_wh *= self.efficiency", "pass")
     @pytest.mark.mutation(
+        "simulator/physics/plant.py",
+        "stored_wh, out = anchor.stored_wh",
+        "stored_wh, out = self.anchor.stored_wh",
+    )
+    @pytest.mark.mutation(
         "simulator/physics/plant.py", "piece.start_s + self.losses.seconds_for", "self.losses.seconds_for"
     )
     @exact

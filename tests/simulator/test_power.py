@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from simulator.physics.power import HAIR_W, Piece, course, first_s
 
+POWER = "simulator/physics/power.py"
+
 powers_w = st.floats(-10_000.0, 10_000.0)
 ramps_w_per_s = st.one_of(st.just(math.inf), st.floats(1.0, 5000.0))
 taus_s = st.one_of(st.just(0.0), st.floats(0.05, 10.0))
@@ -44,6 +46,33 @@ def test_the_integrals_are_those_of_the_samples(piece: Piece, until_s: float) ->
     assert moments.seconds == pytest.approx(until_s - 10.0)
     assert moments.watt_s == pytest.approx(simpson(piece, until_s, 1), rel=1e-9, abs=1e-6)
     assert moments.watt2_s == pytest.approx(simpson(piece, until_s, 2), rel=1e-9, abs=1e-6)
+
+
+@pytest.mark.mutation(POWER, "return self.from_w * (until_s - self.start_s)", "return self.from_w * until_s")
+@pytest.mark.mutation(
+    POWER,
+    "if self.from_w == self.to_w:\n            return self.from_w * (",
+    "if True:\n            return self.from_w * (",
+)
+@pytest.mark.parametrize("piece", [CONSTANT, LINE, LAG], ids=["constant", "line", "lag"])
+@pytest.mark.parametrize("until_s", [10.0, 10.001, 17.0, 30.0])
+def test_the_energy_alone_is_the_first_of_the_moments(piece: Piece, until_s: float) -> None:
+    """To the last bit: who asks for less gets nothing else."""
+    assert piece.watt_s(until_s) == piece.moments(until_s).watt_s
+
+
+@pytest.mark.mutation(POWER, "if from_w == self.to_w else from_w + self.power_w(self.end_s) > 0.0", "")
+@pytest.mark.parametrize("tau_s", [0.0, 3.0], ids=["line", "lag"])
+@pytest.mark.parametrize(
+    "ends_w", [(0.0, 500.0), (500.0, 0.0), (500.0, 500.0)], ids=["up", "down", "constant"]
+)
+def test_the_sign_of_a_piece_is_that_of_the_end_that_has_one(
+    ends_w: tuple[float, float], tau_s: float
+) -> None:
+    """A ramp that begins at 0 W discharges, or charges, all the same."""
+    from_w, to_w = ends_w
+    assert Piece(0.0, 10.0, from_w, to_w, tau_s).discharges
+    assert not Piece(0.0, 10.0, -from_w, -to_w, tau_s).discharges
 
 
 @exact
@@ -95,6 +124,7 @@ def test_without_ramp_and_lag_a_course_is_its_goal() -> None:
     assert course(1000.0, -2000.0, 5.0) == (Piece.constant(-2000.0, 5.0),)
 
 
+@pytest.mark.mutation(POWER, "if ramp_w_per_s == math.inf and not tau_s:", "if not tau_s:")
 def test_a_ramp_takes_the_difference_over_its_rate() -> None:
     """From -1 kW to 3 kW at 500 W/s: eight seconds, through zero after two."""
     falling, rising, there = course(-1000.0, 3000.0, 0.0, 500.0)
@@ -112,6 +142,7 @@ def test_the_lag_takes_over_where_it_is_the_slower() -> None:
     assert there.from_w == 1000.0
 
 
+@pytest.mark.mutation(POWER, "if ramp_w_per_s == math.inf and not tau_s:", "if ramp_w_per_s == math.inf:")
 def test_a_lag_has_done_99_percent_after_4_6_time_constants() -> None:
     """ln 100 = 4.605: the settling time of a first-order lag."""
     lag = course(0.0, 4000.0, 0.0, tau_s=2.0)[0]

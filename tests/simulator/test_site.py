@@ -14,6 +14,7 @@ from simulator.physics.site import DAY_S, Profile, ProfileUnusable, Site, load_p
 
 exact = settings(derandomize=True, deadline=None, max_examples=200, phases=[Phase.generate])
 HOUR_S = 3600.0
+SITE = "simulator/physics/site.py"
 
 
 def test_a_list_is_a_day_of_equal_steps() -> None:
@@ -70,6 +71,50 @@ def test_a_profile_is_read_from_a_file(tmp_path: Path) -> None:
     path.write_text("00:00,250\n")
 
     assert load_profile(path) == Profile(((0.0, 250.0),))
+
+
+@pytest.mark.mutation(SITE, "day * self.sums_wh[-1] + self", "self")
+@pytest.mark.mutation(SITE, "self.sums_wh[index] + watts", "watts")
+@pytest.mark.mutation(SITE, "watts * (second - start_s) / SECONDS", "watts * second / SECONDS")
+@exact
+@given(
+    watts=st.lists(st.floats(-3000.0, 3000.0), min_size=1, max_size=48),
+    from_s=st.floats(-3 * DAY_S, 3 * DAY_S),
+    span_s=st.floats(0.0, 2 * DAY_S),
+)
+def test_the_energy_of_a_profile_is_the_sum_of_its_steps(
+    watts: list[float], from_s: float, span_s: float
+) -> None:
+    """From any second to any later one, over midnights, and before the first of them."""
+    profile, until_s = Profile.of(watts), from_s + span_s
+    width_s = DAY_S / len(watts)
+    first, last = math.floor(from_s / width_s), math.floor(until_s / width_s)
+    expected_wh = 0.0
+    for step in range(first, last + 1):
+        inside_s = min(until_s, (step + 1) * width_s) - max(from_s, step * width_s)
+        expected_wh += watts[step % len(watts)] * max(0.0, inside_s) / HOUR_S
+
+    assert profile.wh(until_s) - profile.wh(from_s) == pytest.approx(expected_wh, abs=1e-6)
+
+
+@pytest.mark.mutation(SITE, "return self.pv.wh(until_s - self.midnight_s)", "return self.pv.wh(until_s)")
+@pytest.mark.mutation(SITE, "- self.pv.wh(from_s - self.midnight_s)", "- self.pv.wh(from_s)")
+@pytest.mark.mutation(SITE, "self.pv.watts((at_s - self.midnight_s) % DAY_S)", "self.pv.watts(at_s % DAY_S)")
+def test_the_roof_goes_by_the_houses_midnight() -> None:
+    """1 kW in the afternoon; switched on at noon of an axis that begins at 500 s."""
+    site = Site(Profile.of([100.0]), Profile.of([0.0, 1000.0]), midnight_s=500.0 - 12 * HOUR_S)
+
+    assert (site.pv_w(499.0), site.pv_w(500.0)) == (0.0, 1000.0)
+    assert site.pv_wh(500.0, 500.0 + 6 * HOUR_S) == pytest.approx(6000.0)
+    assert site.pv_wh(500.0 - HOUR_S, 500.0 + 72 * HOUR_S) == pytest.approx(36_000.0)
+
+
+@pytest.mark.mutation(SITE, "any(watts for _, watts in self.pv.steps)", "bool(self.pv.steps)")
+def test_a_roof_that_never_gives_anything_is_none() -> None:
+    """The profile of a house without PV is a day of 0 W."""
+    assert not Site(Profile.of([100.0])).has_pv
+    assert not Site(Profile.of([100.0]), Profile.of([0.0, 0.0])).has_pv
+    assert Site(Profile.of([100.0]), Profile.of([0.0, 1.0])).has_pv
 
 
 def test_net_is_the_load_less_what_the_roof_gives() -> None:

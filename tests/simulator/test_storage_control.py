@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from simulator import storage
 from simulator.battery import Battery
 from simulator.control import Cause
 from simulator.device import Device
 from simulator.layout import Refusal
 from simulator.physics.site import Profile, Site
+from simulator.points import CHAINS, Chain, Nameplate, settable
+from simulator.settings import Settings
 from simulator.traits import Traits
 from tests.simulator.chainkit import get, put, raw
-from tests.simulator.simkit import HOUR_S, ManualClock, mail, pulse
+from tests.simulator.simkit import HOUR_S, ManualClock, mail, pulse, value
 
 REQUESTS = "simulator/requests.py"
 STORAGE = "simulator/storage.py"
@@ -29,8 +32,8 @@ def both(clock: ManualClock) -> Iterator[Device]:
 
 def rates(device: Device, mode: int, out_pct: float = 100, in_pct: float = 100, seconds: int = 0) -> None:
     """The order that a careful client keeps: time, rates, mode."""
-    for name, value in (("InOutWRte_RvrtTms", seconds), ("OutWRte", out_pct), ("InWRte", in_pct)):
-        assert put(device, 124, name, value) is None
+    for name, to in (("InOutWRte_RvrtTms", seconds), ("OutWRte", out_pct), ("InWRte", in_pct)):
+        assert put(device, 124, name, to) is None
     assert put(device, 124, "StorCtl_Mod", mode) is None
 
 
@@ -189,6 +192,9 @@ class TestSupersession:
 
         assert [e.power_w for e in both.entries()] == [-1000, -2000]
 
+    @pytest.mark.mutation(
+        STORAGE, "MODE in settings.written and settings.get(MODE, 0) != 0", "MODE in settings.written"
+    )
     def test_a_release_is_a_change_once(self, both: Device) -> None:
         """StorCtl_Mod 0 ends it; written again it is inert, and it does not end a command of 704."""
         rates(both, 2, out_pct=-20)
@@ -249,7 +255,36 @@ def test_legacy_alone_is_a_whole_device(clock: ManualClock) -> None:
         device.layout.address(704, "WSet")
 
 
+@pytest.mark.mutation(
+    "simulator/points/settable.py", '_all(124, "StorCtl_Mod", 0,', '_all(124, "StorCtl_Mod", 1,'
+)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_from_the_factory_it_has_no_say(chain: Chain) -> None:
+    """No bit of the mode is set on any chain, which is how a unit knows that nobody has written it."""
+    known = settable(Nameplate.of(Battery()), chain)
+
+    assert (known[storage.MODE].factory if storage.MODE in known else 0) == 0
+    assert not storage.in_force(Settings(known))
+
+
+@pytest.mark.mutation(STORAGE, "settings.get(MODE, 0) != 0", "settings.written[MODE] != 0")
+def test_a_unit_without_the_model_obeys_no_window_of_an_earlier_life(
+    switch_on: Callable[..., Device], clock: ManualClock
+) -> None:
+    """Started again as the reference device it still remembers the window, and nobody could end it."""
+    traits = Traits(restart="keeps")
+    rates(switch_on(models="both", traits=traits), 2, out_pct=-20)
+    clock.now_s += 1
+    device = switch_on(traits=traits)
+
+    assert (value(device, 64900, "EffW"), device.inverter.in_force) == (0, False)
+    assert pulse(device, 2000, 60) is None
+    assert value(device, 64900, "EffW") == 2000
+
+
 @pytest.mark.mutation(REQUESTS, "return (wanted[-1] if wanted else reserve) <= ceiling", "return True")
+@pytest.mark.mutation(REQUESTS, "if (about.reserve or about.limits) and", "if about.reserve and")
+@pytest.mark.mutation(REQUESTS, "if (about.reserve or about.limits) and", "if about.limits and")
 def test_the_reserve_is_never_above_the_ceiling(both: Device) -> None:
     """802: neither register may be written past the other."""
     assert put(both, 802, "SocRsvMax", 20) is Refusal.ILLEGAL_VALUE

@@ -137,8 +137,8 @@ class TestEffect:
 
     @pytest.mark.mutation(
         INVERTER,
-        'return self.commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w',
-        "return self.commanded_w if self.in_force else self._default_w",
+        'return commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w',
+        "return commanded_w if self.in_force else self._default_w",
     )
     def test_none(self, clock: ManualClock) -> None:
         """Registers, journal and timer are as ever; only power and counters tell."""
@@ -344,6 +344,10 @@ class TestHeartbeats:
         INVERTER, "watches = self.traits.watchdog_s > 0.0 and self.in_force", "watches = False"
     )
     @pytest.mark.mutation(REQUESTS, "        heard_s=now_s,\n", "")
+    @pytest.mark.mutation(
+        INVERTER, "if self.traits.watchdog_s or self.limit_ends_s:", "if self.limit_ends_s:"
+    )
+    @pytest.mark.mutation(INVERTER, "due_s, self._watchdog_at_s, self._limits", "due_s, self._limits")
     def test_a_watchdog(self, clock: ManualClock) -> None:
         """Fed by either heartbeat, whatever it says; silence ends what is in force, as a reversion."""
         device = Device(clock, traits=Traits(watchdog_s=30.0))
