@@ -38,7 +38,7 @@ from simulator.traits import Traits
 if TYPE_CHECKING:
     from ledger.ports import Clock
     from simulator.physics.losses import System
-    from simulator.physics.site import Site
+    from simulator.physics.site import Meter, Site
 
 SERIAL_LENGTH_MAX: Final = 32
 """Characters that model 1 has room for."""
@@ -216,6 +216,11 @@ class Device:
         self._keep(off.power_cycle(now_s, self._battery.reserve_wh), now_s)
         self._seen = None
         self._unseen.clear()
+
+    def meter(self) -> Meter | None:
+        """What the grid meter of the house shows at this moment; None without a house."""
+        now_s = self._settle()
+        return self._inverter.plant.meter(now_s)
 
     # -- for tests and oracles ----------------------------------------------------------------------
 

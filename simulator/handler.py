@@ -31,6 +31,9 @@ HALF_FRAME_S: Final = 0.05
 """Half an RTU frame is forgotten after a silence this long. The 1.75 ms of the specification are for a UART; a
 process is not woken that promptly, and a USB converter hands bytes over every 16 ms."""
 
+HALF_FRAME_TCP_S: Final = 1.0
+"""The same over TCP, where the pieces of a frame may be on their way for as long as a gateway's radio takes."""
+
 WAITING_MAX: Final = 64
 """Requests that may wait at a slow port: as few fit into a unit. What comes then is lost, and never answered."""
 
@@ -179,18 +182,20 @@ class TcpConversation:
 class RtuConversation:
     """RTU. A unit that is not here is not heard of; neither is a frame that was damaged on the way.
 
-    ``now_s`` is real time: a silence ends a frame that did not end by itself.
+    ``now_s`` is real time: a silence of ``patience_s`` ends a frame that did not end by itself.
     """
 
-    def __init__(self, answers: Answers, now_s: Callable[[], float]) -> None:
-        self._answers, self._now_s = answers, now_s
+    def __init__(
+        self, answers: Answers, now_s: Callable[[], float], patience_s: float = HALF_FRAME_S
+    ) -> None:
+        self._answers, self._now_s, self._patience_s = answers, now_s, patience_s
         self._framing = RtuFraming()
         self._unread = b""
         self._heard_s = 0.0
 
     def cut(self, data: bytes) -> tuple[list[Request], bool]:
         now_s = self._now_s()
-        if now_s - self._heard_s > HALF_FRAME_S:
+        if now_s - self._heard_s > self._patience_s:
             self._unread = b""
         self._heard_s = now_s
         self._unread += data

@@ -25,7 +25,16 @@ from pymodbus.server.requesthandler import ServerRequestHandler
 from pymodbus.simulator import DataType, SimData, SimDevice
 
 from simulator.door import Door, turns
-from simulator.handler import Answers, Conversation, Counter, Request, RtuConversation, TcpConversation, hear
+from simulator.handler import (
+    HALF_FRAME_TCP_S,
+    Answers,
+    Conversation,
+    Counter,
+    Request,
+    RtuConversation,
+    TcpConversation,
+    hear,
+)
 from simulator.stamp import Sweep
 from simulator.tls import WRITERS, ServerTls, peer_role
 from simulator.unit import Manners, Unit
@@ -167,7 +176,7 @@ class _Server(ModbusTcpServer):
     def conversation(self, transport: asyncio.BaseTransport) -> Conversation:
         """A new connection's; over TLS, its client's role says whether it may write."""
         if self._speaks == "rtu":
-            return RtuConversation(self._answers, self.loop.time)
+            return RtuConversation(self._answers, self.loop.time, HALF_FRAME_TCP_S)
         secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         may_write = secured is None or peer_role(secured) in WRITERS
         return TcpConversation(self._answers, may_write=may_write)
