@@ -49,22 +49,37 @@ class Drive(Part):
     low: str | None = None
     """… or a window: the least (charging is negative; a forced discharge has a least above zero) …"""
     high: str | None = None
-    """… and the most. One of both is enough. What the default mode would do is cut to it."""
+    """… and the most. One of both is enough. What the default mode would do is cut to it …"""
+    charge_max: str | float | None = None
+    """… or how much the default mode charges at the most, a number or the register …"""
+    discharge_max: str | float | None = None
+    """… and how much it discharges. One of both is enough."""
     soc: str | None = None
     """The state of charge, %, at which it stops."""
 
     @property
     def registers(self) -> tuple[str, ...]:
         """All that it looks at."""
-        named = (self.power, self.charge, self.discharge, self.low, self.high, self.soc)
+        named = (self.power, self.low, self.high, self.soc, *self.magnitudes)
         return (*self.when, *(name for name in named if name))
+
+    @property
+    def magnitudes(self) -> tuple[str, ...]:
+        """Those of them that say how much, and not which way: nothing below 0 stands there."""
+        named = (self.charge, self.discharge, self.charge_max, self.discharge_max)
+        return tuple(name for name in named if isinstance(name, str))
 
     @model_validator(mode="after")
     def _one_shape(self) -> Drive:
         window = self.low is not None or self.high is not None
+        limits = (self.charge_max, self.discharge_max)
         shapes = [self.power is not None, self.charge is not None, self.discharge is not None, window]
-        if sum(shapes) != 1:
-            raise ValueError("needs one of power, charge, discharge, or low and high; give that one")
+        if sum(shapes) + (limits != (None, None)) != 1:
+            raise ValueError(
+                "needs one of power, charge, discharge, or low and high, or charge_max and discharge_max; give that one"
+            )
+        if any(isinstance(limit, float) and limit < 0 for limit in limits):
+            raise ValueError("charge_max and discharge_max are magnitudes; give 0 or more")
         return self
 
 
@@ -139,6 +154,8 @@ class Fill(Part):
     """The first."""
     end: int = Field(ge=1, le=0x10000)
     """The address just behind the last."""
+    beside: bool = False
+    """Only in a read that holds a register, too: a gap between blocks. By themselves they get exception 2."""
 
 
 class Face(Part):
@@ -164,8 +181,8 @@ class Face(Part):
     """Registers whose write, with a set-point in force after it, is an application of that set-point, even if nothing
     changes by it. Without any: those of the last frame of `plan`."""
     grid_charge: Conditions = Field(default_factory=dict)
-    """What has to stand where before it charges from the grid. Otherwise it charges from what the sun gives, and there
-    is no sun here: 0 W."""
+    """What has to stand where before it charges from the grid. Otherwise it charges from what the house leaves over of
+    the sun; without a house there is none: 0 W."""
     reversal: Literal["free", "needs_stop"] = "free"
     """`needs_stop`: a set-point the other way is acknowledged, and not carried out, until something has stopped."""
     beyond: Literal["refuse", "clamp", "accept"] = "refuse"
@@ -179,6 +196,8 @@ class Face(Part):
     """What a register that can only be written reads as: its first `invalid` value, 0, or exception 2."""
     restart: Literal["forgets", "keeps"] = "forgets"
     """What a restart does to registers whose `persistence` is `unknown`. `flash` is kept, `ram` is not."""
+    kept: tuple[str, ...] = ()
+    """Registers that a restart keeps all the same: nobody says where they lie, but that what was written stays."""
     assumed: tuple[str, ...] = ()
     """What the simulator does where no public source says what the unit does."""
     not_modelled: tuple[str, ...] = ()

@@ -40,6 +40,8 @@ def mentioned(face: Face) -> Iterator[tuple[str, str]]:
         yield "face.triggers", name
     for name in face.grid_charge:
         yield "face.grid_charge", name
+    for name in face.kept:
+        yield "face.kept", name
 
 
 def _assigned(key: str, name: str, source: str | None) -> Iterator[tuple[str, str]]:

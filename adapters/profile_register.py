@@ -15,6 +15,7 @@ Shown = Literal[
     "power",
     "charge_power",
     "discharge_power",
+    "ac_power",
     "discharged",
     "charged",
     "capacity",
@@ -25,8 +26,13 @@ Shown = Literal[
     "way",
     "enabled",
     "since_set",
+    "temp",
+    "grid",
+    "grid_import",
+    "imported",
+    "exported",
 ]
-"""What a unit can tell of itself."""
+"""What a unit can tell of itself, and of the grid meter, if it has one."""
 WAYS: Final = frozenset({"idle", "charge", "discharge"})
 
 
@@ -98,7 +104,10 @@ class Register(Part):
     """What stands there from the factory, and after a restart that forgets it, as a raw value. Simulator only."""
     shows: Shown | None = None
     """What it tells, where `[state]` and `[power]` do not say so already: `asked` is the set-point in force,
-    `since_set` the seconds since it was set, `way` by `codes`. Simulator only."""
+    `since_set` the seconds since it was set, `way` by `codes`, `ac_power` the power at the inverter's terminals where
+    `power` is the battery's. `grid` is the grid meter, whose positive count is export unless `positive` says `charge`,
+    `grid_import` its import alone, W, and `imported` and `exported` are its counters, Wh: without a house there is no
+    meter, and such a register is not in the map. Simulator only."""
     codes: dict[Literal["idle", "charge", "discharge"], int] = Field(default_factory=dict)
     """With `shows = "way"`: its raw values."""
     mirrors: str | None = None

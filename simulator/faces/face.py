@@ -18,26 +18,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from adapters.profile import RegisterProfile, load_profile
 from simulator.battery import Battery
+from simulator.faces.demand import NO_DEMAND, REST
 from simulator.faces.journal import FaceJournal
 from simulator.faces.map import DROPPED, FaceMap
-from simulator.faces.state import Change, FaceState
+from simulator.faces.state import TEMP_C, Around, Change, FaceState
 from simulator.journal import moments
 from simulator.layout import Refusal
+from simulator.physics.plant import REFERENCE
 
 if TYPE_CHECKING:
     from ledger.ports import Clock
     from simulator.control import Entry
+    from simulator.physics.losses import System
+    from simulator.physics.site import Meter, Site
 
 
 class Face:
     """A unit that is switched on. One thread at a time.
 
     ``profile`` is one with a ``[face]``, or the name or path of one. ``battery`` is what a new unit starts with; a
-    known one keeps its energy, and its reserve if that is a register that survives. ``powered_off_at_s`` (wall
+    known one keeps its energy, and its reserve if that is a register that survives. ``system`` is how it loses energy
+    and reacts, ``site`` the house around it, which ``default_mode`` follows, or not, while nothing commands the unit,
+    and ``temp_c`` what a register of its temperature shows: say so again at each start. ``powered_off_at_s`` (wall
     seconds) is when the last run lost power; else it is the last moment at which the unit is known to have been on.
     Raises what :class:`~simulator.journal.Journal` and :func:`~adapters.profile.load_profile` raise, and
     ``ValueError`` for a profile without a face or a serial number that does not fit its registers: a number shows the
@@ -50,25 +56,36 @@ class Face:
         profile: RegisterProfile | str | Path,
         battery: Battery | None = None,
         *,
+        system: System = REFERENCE,
+        site: Site | None = None,
+        default_mode: Literal["self_use", "idle"] = "self_use",
+        temp_c: float = TEMP_C,
         serial: str = "HIL-0001",
         journal_path: Path | None = None,
         powered_off_at_s: float | None = None,
     ) -> None:
         battery = Battery() if battery is None else battery
-        self.map: Final = FaceMap(profile) if isinstance(profile, RegisterProfile) else _map(str(profile))
+        metered = site is not None
+        self.map: Final = (
+            FaceMap(profile, metered=metered)
+            if isinstance(profile, RegisterProfile)
+            else _map(str(profile), metered)
+        )
         self.serial: Final = _fitting(serial, self.map)
         self._clock: Final = clock
         self._journal: Final = FaceJournal(journal_path, self.map.profile.id)
+        around = Around(system, site, REST if default_mode == "idle" else NO_DEMAND, temp_c)
         try:
             now_s, wall_s = clock.mono_s(), clock.wall_s()
             self._journal.belongs_to(serial, battery.capacity_wh)
             last = self._journal.recall()
             if last is None:
-                change = Change(FaceState.new(self.map, battery, serial, now_s))
+                change = Change(FaceState.new(self.map, battery, serial, now_s, around))
             else:
                 memory, saved_wall_s, alive_wall_s = last
                 saved_s, off_s = moments(saved_wall_s, alive_wall_s, now_s, wall_s, powered_off_at_s)
-                change = _restarted(FaceState.recall(memory, self.map, battery, saved_s), off_s, now_s)
+                found = FaceState.recall(memory, self.map, battery, saved_s, around)
+                change = _restarted(found, off_s, now_s)
             self._state = change.state
             self._keep(change, now_s)
             self._journal.alive(wall_s)
@@ -102,14 +119,14 @@ class Face:
             now_s = self._settle()
         except sqlite3.Error:
             return Refusal.DEVICE_FAILURE
-        found = self.map.read(address, count, function, lambda name: self._state.raw(name, now_s))
+        found = self.map.read(address, count, function, self._state.at(now_s))
         return Refusal(found) if isinstance(found, int) else found
 
     def write(self, address: int, values: Sequence[int], function: int = 16) -> Refusal | None:
         """Take one request, all of it or, with the refusal, nothing. None: acknowledged, and durable."""
         try:
             now_s = self._settle()
-            raws = self.map.written(address, values, function, lambda name: self._state.raw(name, now_s))
+            raws = self.map.written(address, values, function, self._state.at(now_s))
             if isinstance(raws, int):
                 return None if raws == DROPPED else Refusal(raws)
             self._keep(self._state.write(raws, now_s), now_s)
@@ -125,6 +142,14 @@ class Face:
         """Off and on again, at this moment. Raises ``sqlite3.Error`` if that cannot be kept."""
         now_s = self._settle()
         self._keep(_restarted(self._state, now_s, now_s), now_s)
+
+    def meter(self) -> Meter | None:
+        """What the grid meter of the house shows at this moment; None without a house.
+
+        Raises ``sqlite3.Error`` if what has come due cannot be kept.
+        """
+        now_s = self._settle()
+        return self._state.plant.meter(now_s)
 
     def entries(self) -> tuple[Entry, ...]:
         """The journal up to now, oldest first; ``at_s`` is wall time."""
@@ -173,14 +198,13 @@ def _fitting(serial: str, map_: FaceMap) -> str:
 
 
 @cache
-def _map(profile: str) -> FaceMap:
+def _map(profile: str, metered: bool) -> FaceMap:
     """The map of a profile by name or path; one for all units of a fleet."""
-    return FaceMap(load_profile(profile))
+    return FaceMap(load_profile(profile), metered=metered)
 
 
 def _restarted(state: FaceState, off_s: float, now_s: float) -> Change:
     """What energy and timers did until the power was lost, and the next start."""
     ended = state.settle(off_s)
-    rested = replace(ended.state, energy=ended.state.energy_at(off_s))
-    started = rested.restart(now_s)
+    started = ended.state.powered_off(off_s).restart(now_s)
     return Change(started.state, ended.entries + started.entries)

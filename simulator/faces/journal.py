@@ -41,7 +41,8 @@ class FaceJournal(Journal):
     def recall(self) -> tuple[Mapping[str, Any], float, float] | None:
         """What the last run left behind, when it was saved, and when the unit was last on (wall seconds).
 
-        None for a unit that was never switched on. Raises :class:`JournalUnusable` for another kind of unit's.
+        None for a unit that was never switched on. Raises :class:`JournalUnusable` for another kind of unit's, and
+        for one of a version that cannot be resumed; what its unit did can still be read.
         """
         if self._database is None:
             return None
@@ -54,7 +55,13 @@ class FaceJournal(Journal):
                 f"{self._file}: is the journal of {whose}, and this unit has profile {self._profile}; give another path"
             )
         saved_wall_s: float = row[0]
-        return json.loads(row[2]), saved_wall_s, max(saved_wall_s, self._read_stamp())
+        memory = json.loads(row[2])
+        if "plant" not in memory:
+            raise JournalUnusable(
+                f"{self._file}: was kept by an earlier version, which knew no plant; it was not changed: keep it as a"
+                " record, and give the unit a new file"
+            )
+        return memory, saved_wall_s, max(saved_wall_s, self._read_stamp())
 
     def keep(self, memory: Callable[[], Mapping[str, Any]], entries: Iterable[Entry], wall_s: float) -> None:
         """Keep the state, asked for only if there is a file, and the new entries: both, or neither.

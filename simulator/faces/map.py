@@ -13,9 +13,9 @@ from typing import Final
 
 from adapters import profile_codec as codec
 from adapters.profile import RegisterProfile
-from adapters.profile_face import Conditions, Face
+from adapters.profile_face import Conditions, Face, Fill
 from adapters.profile_register import Register, Shown, Table
-from simulator.faces.shows import shown
+from simulator.faces.shows import METERED, shown
 
 ILLEGAL_FUNCTION: Final = 1
 ILLEGAL_ADDRESS: Final = 2
@@ -40,32 +40,42 @@ _TABLES: Final[Mapping[int, Table]] = {3: "holding", 4: "input"}
 
 
 class FaceMap:
-    """The places of a profile's registers. Raises ``ValueError`` for a profile without a face."""
+    """The places of a profile's registers. Raises ``ValueError`` for a profile without a face.
 
-    def __init__(self, profile: RegisterProfile) -> None:
+    ``metered``: there is a grid meter to be read; without one, its registers are not there.
+    """
+
+    def __init__(self, profile: RegisterProfile, *, metered: bool = False) -> None:
         if profile.face is None:
             raise ValueError(f"profile {profile.id} has no [face]: nothing says what such a unit does")
         self.profile: Final = profile
         self.face: Final[Face] = profile.face
-        self.registers: Final[Mapping[str, Register]] = profile.registers
+        self.registers: Final[Mapping[str, Register]] = {
+            name: register
+            for name, register in profile.registers.items()
+            if metered or register.shows not in METERED
+        }
         self._read: Final[dict[Table, dict[int, str]]] = {"holding": {}, "input": {}}
         self._write: Final[dict[int, str]] = {}
-        for name, register in profile.registers.items():
+        for name, register in self.registers.items():
             for address in range(register.address, register.end):
                 if register.settable:
                     self._write[address] = name
                 if register.readable or address not in self._read[register.table]:
                     self._read[register.table][address] = name
-        fills = [(fill.table, range(fill.start, fill.end)) for fill in self.face.fill]
-        self._filled: Final[frozenset[tuple[Table, int]]] = frozenset(
-            (table, address) for table, addresses in fills for address in addresses
-        )
-        taken = [register.address for register in profile.registers.values()]
+        self._filled: Final[dict[tuple[Table, int], Fill]] = {
+            (fill.table, address): fill for fill in self.face.fill for address in range(fill.start, fill.end)
+        }
+        taken = [register.address for register in self.registers.values()]
         self.base: Final = min([*taken, *(fill.start for fill in self.face.fill)])
-        ends = [register.end for register in profile.registers.values()]
+        ends = [register.end for register in self.registers.values()]
         self.end: Final = max([*ends, *(fill.end for fill in self.face.fill)])
-        self.told: Final[Mapping[str, Shown]] = shown(profile)
+        self.told: Final[Mapping[str, Shown]] = {
+            name: what for name, what in shown(profile).items() if name in self.registers
+        }
         """Register → what it measures."""
+        self.magnitudes: Final = frozenset(name for drive in self.face.drives for name in drive.magnitudes)
+        """Registers that say how much, and not which way."""
         self.triggers: Final = frozenset(self.face.triggers or (item.name for item in profile.plan[-1].set))
 
     # -- between raw values and words -------------------------------------------------------------------
@@ -90,6 +100,13 @@ class FaceMap:
         if not math.isfinite(found):
             return None
         return -found if register.positive == "charge" else found
+
+    def magnitude(self, name: str, raw: int, ask: Ask) -> float | None:
+        """What a raw value means where it says how much and not which way; what is below 0 counts as 0."""
+        value = self.value(name, raw, ask)
+        if value is None:
+            return None
+        return max(0.0, -value if self.registers[name].positive == "charge" else value)
 
     def raw(self, name: str, value: float, ask: Ask) -> int:
         """The raw value for a value, rounded toward zero; the nearest that fits. What has no scale is "not known"."""
@@ -137,9 +154,9 @@ class FaceMap:
         while len(words) < count:
             here = address + len(words)
             name = self._read[table].get(here)
-            if name is None and (table, here) not in self._filled:
-                return ILLEGAL_ADDRESS
             if name is None:
+                if not self._fills(table, here, range(address, address + count)):
+                    return ILLEGAL_ADDRESS
                 words.append(0)
                 continue
             found = self._shown(name, ask)
@@ -147,6 +164,11 @@ class FaceMap:
                 return ILLEGAL_ADDRESS
             words += found[here - self.registers[name].address :]
         return words[:count]
+
+    def _fills(self, table: Table, here: int, window: range) -> bool:
+        """Whether an address without a meaning is answered with 0 in this window."""
+        fill = self._filled.get((table, here))
+        return fill is not None and (not fill.beside or any(at in self._read[table] for at in window))
 
     def _shown(self, name: str, ask: Ask) -> tuple[int, ...] | None:
         """The words of one register as a client gets them; None if it cannot be read."""
@@ -179,6 +201,8 @@ class FaceMap:
         refused = self._shape(raws, function)
         if refused is None:
             refused = self._gates(raws, ask)
+        if refused is None and any(self._is_no_number(name, raw) for name, raw in raws.items()):
+            refused = self.face.beyond_exception
         if refused is not None:
             return refused
         return self._within(raws, ask)
@@ -214,6 +238,13 @@ class FaceMap:
             kept[name] = self.raw(name, min(max(value, limits[0]), limits[1]), ask)
         return kept
 
+    def _is_no_number(self, name: str, raw: int) -> bool:
+        """Whether it is what stands for "not known", or a real that is infinite or no number at all."""
+        register = self.registers[name]
+        if register.type != "f32":
+            return raw in register.invalid
+        return not math.isfinite(codec.decode(raw, register.type, Decimal(1), 0))
+
     def _limits(self, name: str, ask: Ask) -> tuple[float, float]:
         register = self.registers[name]
 
@@ -221,8 +252,10 @@ class FaceMap:
             moving = None if source is None else self.value(source, ask(source), ask)
             return [limit for limit in (fixed, moving) if limit is not None]
 
-        lowest = max(limits(register.min, register.min_from), default=-math.inf)
-        return lowest, min(limits(register.max, register.max_from), default=math.inf)
+        lowest, highest = limits(register.min, register.min_from), limits(register.max, register.max_from)
+        if name in self.magnitudes:
+            (highest if register.positive == "charge" else lowest).append(0.0)
+        return max(lowest, default=-math.inf), min(highest, default=math.inf)
 
 
 def holds(conditions: Conditions, ask: Ask) -> bool:

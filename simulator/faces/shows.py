@@ -11,6 +11,7 @@ from adapters.profile_register import Register, Shown
 
 if TYPE_CHECKING:
     from simulator.battery import Battery, BatteryState
+    from simulator.physics.site import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,33 @@ class Subject:
 
     battery: Battery
     energy: BatteryState
+    at_battery: bool
+    """Whether its power and its counters are those at the battery's terminals."""
+    runs_w: float
+    """AC power without what standby draws; 0 at rest."""
     asked_w: float
     since_set_s: float
+    meter: Meter | None
+    """None without a house."""
+    temp_c: float
+
+
+def _power_w(subject: Subject) -> float:
+    return subject.energy.dc_w if subject.at_battery else subject.energy.power_w
+
+
+def _discharged_wh(subject: Subject) -> float:
+    return subject.energy.dc_discharged_wh if subject.at_battery else subject.energy.discharged_wh
+
+
+def _charged_wh(subject: Subject) -> float:
+    return subject.energy.dc_charged_wh if subject.at_battery else subject.energy.charged_wh
+
+
+def _meter(subject: Subject) -> Meter:
+    """The map has no such register without a house."""
+    assert subject.meter is not None
+    return subject.meter
 
 
 def _soc_pct(subject: Subject) -> float:
@@ -29,11 +55,12 @@ def _soc_pct(subject: Subject) -> float:
 
 _MEASURES: Final[Mapping[Shown, Callable[[Subject], float]]] = {
     "soc": _soc_pct,
-    "power": lambda s: s.energy.power_w,
-    "charge_power": lambda s: max(0.0, -s.energy.power_w),
-    "discharge_power": lambda s: max(0.0, s.energy.power_w),
-    "discharged": lambda s: s.energy.discharged_wh,
-    "charged": lambda s: s.energy.charged_wh,
+    "power": _power_w,
+    "charge_power": lambda s: max(0.0, -_power_w(s)),
+    "discharge_power": lambda s: max(0.0, _power_w(s)),
+    "ac_power": lambda s: s.energy.power_w,
+    "discharged": _discharged_wh,
+    "charged": _charged_wh,
     "capacity": lambda s: s.battery.capacity_wh,
     "reserve": lambda s: 100.0 * s.battery.reserve_wh / s.battery.capacity_wh,
     "charge_max": lambda s: -s.battery.charge_w_max,
@@ -41,8 +68,16 @@ _MEASURES: Final[Mapping[Shown, Callable[[Subject], float]]] = {
     "asked": lambda s: s.asked_w,
     "enabled": lambda s: float(s.asked_w != 0.0),
     "since_set": lambda s: s.since_set_s,
+    "temp": lambda s: s.temp_c,
+    "grid": lambda s: -_meter(s).grid_w,
+    "grid_import": lambda s: max(0.0, _meter(s).grid_w),
+    "imported": lambda s: _meter(s).imported_wh,
+    "exported": lambda s: _meter(s).exported_wh,
 }
-"""In the kit's sign. ``way`` is not a number, but a code."""
+"""In the kit's sign: what goes out is positive. ``way`` is not a number, but a code."""
+
+METERED: Final = frozenset[Shown]({"grid", "grid_import", "imported", "exported"})
+"""What only the grid meter of a house can tell."""
 
 
 def measured(what: Shown, subject: Subject) -> float:
@@ -52,8 +87,8 @@ def measured(what: Shown, subject: Subject) -> float:
 
 def way(register: Register, subject: Subject) -> int:
     """The code for what the battery does."""
-    power_w = subject.energy.power_w
-    return register.codes["discharge" if power_w > 0 else "charge" if power_w < 0 else "idle"]
+    runs_w = subject.runs_w
+    return register.codes["discharge" if runs_w > 0 else "charge" if runs_w < 0 else "idle"]
 
 
 _BY_STATE: Final[tuple[tuple[str, Shown], ...]] = (
@@ -63,6 +98,7 @@ _BY_STATE: Final[tuple[tuple[str, Shown], ...]] = (
     ("setpoint", "asked"),
     ("discharged", "discharged"),
     ("charged", "charged"),
+    ("temp", "temp"),
 )
 
 

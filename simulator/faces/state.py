@@ -1,9 +1,11 @@
-"""One unit behind a face at one moment: registers, timers, battery, and what is in force. Pure: time is an argument.
+"""One unit behind a face at one moment: registers, timers, plant, and what is in force. Pure: time is an argument.
 
-What moves power is derived from the registers after every write (:class:`~adapters.profile_face.Drive`), so that a
+What moves power is derived from the registers after every write (:mod:`simulator.faces.demand`), so that a
 half-written command does what it would do on the unit: an old set-point is live under a new mode, a new one under an
-old. *In force* is a set-point other than 0 W; 0 W by command is not told from the default mode, in which the battery
-rests. What is in force is the set-point, whether or not the battery can follow.
+old. *In force* is a set-point other than 0 W; 0 W by command holds the battery at rest, but counts as nothing, as the
+default mode does, which follows the house where there is one. What is in force is the set-point, whether or not the
+battery can follow. Where the energy is, and how power gets from one value to the next, is the plant's
+(:mod:`simulator.physics.plant`).
 
 A change of what is in force, and a repetition of it by a trigger, is a journal entry, as on the reference device.
 """
@@ -12,17 +14,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Final
 
-from adapters.profile_face import Assign, Countdown, Drive
+from adapters.profile_face import Assign, Countdown
+from ledger.model import Reference
 from simulator.battery import Battery, BatteryState
 from simulator.control import Cause, Entry
-from simulator.faces.map import FaceMap, holds
-from simulator.faces.shows import Subject, measured, shown, texts, way
+from simulator.evolve import quick, replace
+from simulator.faces.demand import NO_DEMAND, Demand, demand_of
+from simulator.faces.factory import from_factory, serial_of
+from simulator.faces.map import Ask, FaceMap, holds
+from simulator.faces.shows import Subject, measured, way
+from simulator.faces.steering import asked_w, meets_target_s, share_wh, steered
+from simulator.physics.losses import System
+from simulator.physics.plant import REFERENCE, Plant, PlantMemory
+from simulator.physics.site import Site
 
 _MILLI: Final = 1000
 _HAIR_S: Final = 1e-6
+TEMP_C: Final = 25.0
+"""A cabinet in a cellar, as the reference device's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,22 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What a unit stands in. Like the nameplate it is not remembered, but given again at each start."""
+
+    system: System = REFERENCE
+    site: Site | None = None
+    default: Demand = NO_DEMAND
+    """What the unit does when nobody commands it."""
+    temp_c: float = TEMP_C
+    """Of the cabinet."""
+
+
+ALONE: Final = Around()
+"""The reference device's losses, and no house."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What came of a request, or of time passing."""
 
@@ -43,92 +72,117 @@ class Change:
     """New journal entries, oldest first; ``at_s`` is monotonic."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class FaceState:
     """The whole unit at one moment. Build one with :meth:`new` or :meth:`recall`."""
 
     map: FaceMap
-    battery: Battery
-    """The nameplate; its ``reserve_wh`` is the reserve in force now."""
-    energy: BatteryState
+    plant: Plant
     registers: Mapping[str, int]
     """Raw values, for every register that is not measured."""
     started_s: float
     """When this boot began, on the caller's monotonic axis."""
+    around: Around = ALONE
     boot: int = 1
     seq: int = 0
-    asked_w: float = 0.0
-    """The set-point in force."""
-    target_pct: float | None = None
-    """The state of charge at which it stops."""
+    demand: Demand = NO_DEMAND
+    """What registers ask for, or the default."""
     set_s: float = -math.inf
-    """When it was last set."""
+    """When a set-point was last put in force, or ended."""
     runs: Mapping[int, Run] = field(default_factory=dict)
     """Timers that count, by their place in the profile; one that has ended is not here until it is started anew."""
     due_s: float = math.inf
     """The next moment at which anything happens by itself."""
 
     @classmethod
-    def new(cls, map_: FaceMap, battery: Battery, serial: str, now_s: float) -> FaceState:
+    def new(
+        cls, map_: FaceMap, battery: Battery, serial: str, now_s: float, around: Around = ALONE
+    ) -> FaceState:
         """A unit fresh from the factory, switched on for the first time."""
-        state = cls(map_, battery, battery.new(now_s), {}, now_s)
-        return replace(state, registers=state._factory(serial))
+        plant = Plant.new(battery, now_s, around.system, around.site)
+        state = cls(map_, plant, {}, now_s, around, demand=around.default)
+        return replace(state, registers=state._fresh(serial))._steered(now_s)
 
-    def _factory(self, serial: str) -> dict[str, int]:
-        """What stands in registers before anybody has written one."""
-        names, raws = self.map.registers, {}
-        for name, text in texts(self.map.profile, serial).items():
-            raws[name] = _text(text, names[name].type, names[name].words)
-        for name, register in names.items():
-            if register.start is not None:
-                raws[name] = register.start
-            elif name not in raws:
-                raws[name] = register.offset if register.settable else self.map.unknown(name)
-        told = shown(self.map.profile)
-        subject = Subject(self.battery, self.energy, 0.0, 0.0)
-        for name in told:
-            if names[name].settable and names[name].start is None and told[name] not in ("way", "asked"):
-                raws[name] = self.map.raw(name, measured(told[name], subject), raws.__getitem__)
-        return raws
+    @property
+    def battery(self) -> Battery:
+        """The nameplate; its ``reserve_wh`` is the reserve in force now."""
+        return self.plant.battery
+
+    @property
+    def asked_w(self) -> float:
+        """The set-point in force, W, where the profile's ``reference`` is."""
+        return asked_w(self.plant, self.demand)
+
+    @property
+    def energy(self) -> BatteryState:
+        """The battery when anything last changed."""
+        return self.energy_at(self.plant.anchor.at_s)
 
     # -- what it shows ------------------------------------------------------------------------------------
 
     def raw(self, name: str, now_s: float) -> int:
-        """What stands in a register at ``now_s``, which must not lie behind :attr:`due_s`."""
-        register = self.map.registers[name]
-        if register.mirrors is not None:
-            return self.raw(register.mirrors, now_s)
-        for number, timer in enumerate(self.map.face.timers):
-            if name in (timer.remaining, timer.age) and number in self.runs:
-                return self._counted(name, timer, self.runs[number], now_s)
-            if name == timer.age:
-                return 0
-        told = self.map.told.get(name)
-        if told is None or register.settable:
-            return self.registers[name]
-        subject = Subject(
-            self.battery,
-            self.energy_at(now_s),
-            self.asked_w,
-            max(0.0, now_s - self.set_s) if self.asked_w else 0.0,
-        )
-        if told == "way":
-            return way(register, subject)
-        return self.map.raw(name, measured(told, subject), lambda other: self.raw(other, now_s))
+        """What stands in a register at ``now_s``, which must not lie behind :attr:`due_s`: settle first."""
+        return self.at(now_s)(name)
 
-    def _counted(self, name: str, timer: Countdown, run: Run, now_s: float) -> int:
+    def at(self, now_s: float) -> Ask:
+        """What stands in registers at ``now_s``, likewise; what is measured is measured once."""
+        subject = cache(lambda: self._subject(now_s))
+
+        def ask(name: str) -> int:
+            register = self.map.registers[name]
+            if register.mirrors is not None:
+                return ask(register.mirrors)
+            counted = self._counted(name, now_s)
+            if counted is not None:
+                return counted
+            told = self.map.told.get(name)
+            if told is None or register.settable:
+                return self.registers[name]
+            if told == "way":
+                return way(register, subject())
+            return self.map.raw(name, measured(told, subject()), ask)
+
+        return ask
+
+    def _subject(self, now_s: float) -> Subject:
+        return Subject(
+            battery=self.battery,
+            energy=self.energy_at(now_s),
+            at_battery=self._at_battery,
+            runs_w=self.plant.course[0].power_w(now_s),
+            asked_w=self.asked_w,
+            since_set_s=max(0.0, now_s - self.set_s) if self.asked_w else 0.0,
+            meter=self.plant.meter(now_s),
+            temp_c=self.around.temp_c,
+        )
+
+    def _counted(self, name: str, now_s: float) -> int | None:
         """A counting register: what is left, rounded up so that a running timer does not show 0; or the age."""
         ask = self.registers.__getitem__
-        if name == timer.age:
-            return self.map.raw(name, now_s - run.started_s + _HAIR_S, ask)
-        if run.ends_s == math.inf:
-            return self.registers[name]
-        step_s = self.map.registers[name].scale
-        return self.map.raw(name, math.ceil((run.ends_s - now_s - _HAIR_S) / step_s) * step_s, ask)
+        for number, timer in enumerate(self.map.face.timers):
+            if name not in (timer.remaining, timer.age):
+                continue
+            run = self.runs.get(number)
+            if name == timer.age:
+                return 0 if run is None else self.map.raw(name, now_s - run.started_s + _HAIR_S, ask)
+            if run is not None and run.ends_s == math.inf:
+                return self.registers[name]
+            if run is not None:
+                step_s = self.map.registers[name].scale
+                left_s = math.ceil((run.ends_s - now_s - _HAIR_S) / step_s) * step_s
+                return self.map.raw(name, left_s, ask)
+        return None
 
     def energy_at(self, now_s: float) -> BatteryState:
         """The battery at ``now_s``, which must not lie behind :attr:`due_s`: settle first."""
-        return self.battery.advance(self.energy, now_s)
+        return self.plant.at(now_s)
+
+    @property
+    def _at_battery(self) -> bool:
+        """Whether power is meant, and counted, at the battery's terminals. Those of the reference device, whose losses
+        nobody has measured, are the inverter's."""
+        return self.map.profile.reference is Reference.BATTERY_DC and self.plant.system.losses is not None
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -142,8 +196,13 @@ class FaceState:
                 entries += change.entries
                 state = change.state
             else:
-                state = replace(state, energy=state._bounds().stop_at_event(state.energy))._scheduled()
+                state = state._stepped()
         return Change(state, tuple(entries))
+
+    def _stepped(self) -> FaceState:
+        """With what the plant does at :attr:`due_s`: a bound that is met, a step of the house, an end of dead time."""
+        plant = self.plant.stepped() if self.plant.due_s <= self.due_s else self.plant
+        return replace(self, plant=plant)._steered(self.due_s)
 
     def _ended(self, number: int, at_s: float) -> Change:
         """A timer has run out, or was tripped: what the unit sets then."""
@@ -152,17 +211,23 @@ class FaceState:
         left = {other: run for other, run in self.runs.items() if other != number}
         return replace(self, runs=left)._moved(registers, at_s, Cause.REVERSION, touched={})
 
-    def restart(self, now_s: float) -> Change:
-        """Switch on again after a loss of power, which must have been at the energies' anchor.
+    def powered_off(self, at_s: float) -> FaceState:
+        """The unit as it stood when the power was lost; it must have been settled up to ``at_s``."""
+        return replace(self, plant=self.plant.asked(0.0, at_s).switched_on(at_s))
 
-        Registers keep, or forget, what their persistence says. A set-point that this leaves in force goes on.
+    def restart(self, now_s: float) -> Change:
+        """Switch on again after a loss of power, at which the energies must stand (:meth:`powered_off`).
+
+        Registers keep, or forget, what their persistence and the profile say. A set-point that this leaves in
+        force goes on.
         """
-        names, fresh = self.map.registers, self._factory(self._serial())
+        names, fresh = self.map.registers, self._fresh(serial_of(self.map, self.registers))
         keeps = ("flash", "unknown") if self.map.face.restart == "keeps" else ("flash",)
-        kept = {n: self.registers[n] if names[n].persistence in keeps else fresh[n] for n in names}
+        stays = {n for n in names if names[n].persistence in keeps or n in self.map.face.kept}
+        kept = {n: self.registers[n] if n in stays else fresh[n] for n in names}
         rested = replace(
             self,
-            energy=replace(self.energy, at_s=now_s, power_w=0.0),
+            plant=self.plant.switched_on(now_s),
             registers=fresh,
             started_s=now_s,
             boot=self.boot + 1,
@@ -170,12 +235,8 @@ class FaceState:
         )
         return rested._moved(kept, now_s, Cause.POWER_CYCLE, touched=None, repeated=bool(self.asked_w))
 
-    def _serial(self) -> str:
-        name = self.map.profile.identity.serial
-        register = self.map.registers[name]
-        if register.type != "string":
-            return str(self.registers[name])
-        return self.registers[name].to_bytes(2 * register.words, "big").rstrip(b"\0").decode("ascii")
+    def _fresh(self, serial: str) -> dict[str, int]:
+        return from_factory(self.map, serial, self._subject(self.plant.anchor.at_s))
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -214,28 +275,18 @@ class FaceState:
 
         ``touched`` are those that were written; None after a restart, when every timer begins anew.
         """
-        ask = registers.__getitem__
-        battery = self._battery(registers)
-        asked_w, target_pct = _demand(self.map, battery, ask)
-        if self.map.face.reversal == "needs_stop" and asked_w * self.asked_w < 0:
-            asked_w, target_pct, repeated = self.asked_w, self.target_pct, False
-        runs = self._started(registers, at_s, touched)
-        state = replace(
-            self,
-            battery=battery,
-            energy=self.energy_at(at_s),
-            registers=registers,
-            asked_w=asked_w,
-            target_pct=target_pct,
-            runs=runs,
-        )
-        changed = asked_w != self.asked_w
-        if changed or (repeated and (asked_w or cause is Cause.POWER_CYCLE)):
-            return state._entered(at_s, Cause.RELEASE if cause is Cause.SET and not asked_w else cause)
-        return Change(state._powered()._scheduled())
+        demand = demand_of(self.map, registers.__getitem__) or self.around.default
+        state = replace(self, plant=self._reserving(registers, at_s), registers=registers, demand=demand)
+        if self.map.face.reversal == "needs_stop" and state.asked_w * self.asked_w < 0:
+            state, repeated = replace(state, demand=self.demand), False
+        state = replace(state, runs=self._started(registers, at_s, touched))
+        if state.asked_w != self.asked_w or (repeated and (state.asked_w or cause is Cause.POWER_CYCLE)):
+            return state._entered(at_s, Cause.RELEASE if cause is Cause.SET and not state.asked_w else cause)
+        return Change(state._steered(at_s))
 
     def _entered(self, at_s: float, cause: Cause) -> Change:
-        state = replace(self, seq=self.seq + 1, set_s=at_s)._powered()
+        energy = self.energy_at(at_s)
+        state = replace(self, seq=self.seq + 1, set_s=at_s)._steered(at_s, anew=True)
         entry = Entry(
             seq=state.seq,
             token=0,
@@ -243,11 +294,11 @@ class FaceState:
             cause=cause,
             boot=state.boot,
             up_s=max(0.0, at_s - state.started_s),
-            discharged_mwh=round(state.energy.discharged_wh * _MILLI),
-            charged_mwh=round(state.energy.charged_wh * _MILLI),
+            discharged_mwh=round(energy.discharged_wh * _MILLI),
+            charged_mwh=round(energy.charged_wh * _MILLI),
             at_s=at_s,
         )
-        return Change(state._scheduled(), (entry,))
+        return Change(state, (entry,))
 
     def _started(
         self, registers: Mapping[str, int], at_s: float, touched: Collection[str] | None
@@ -272,9 +323,9 @@ class FaceState:
             return length_s
         return math.inf if timer.zero_s is None else timer.zero_s
 
-    # -- small steps ------------------------------------------------------------------------------------------
+    # -- the plant ------------------------------------------------------------------------------------------
 
-    def _battery(self, registers: Mapping[str, int]) -> Battery:
+    def _reserving(self, registers: Mapping[str, int], at_s: float) -> Plant:
         """With the reserve that stands in the register that can be written, if there is one."""
         name = self.map.profile.state.reserve
         if isinstance(name, str):
@@ -283,109 +334,74 @@ class FaceState:
                 ask = registers.__getitem__
                 reserve_pct = self.map.value(name, ask(name), ask)
                 if reserve_pct is not None:
-                    reserve_wh = min(100.0, max(0.0, reserve_pct)) * self.battery.capacity_wh / 100.0
-                    return replace(self.battery, reserve_wh=reserve_wh)
-        return self.battery
+                    reserve_wh = share_wh(self.plant, reserve_pct)
+                    if reserve_wh != self.battery.reserve_wh:
+                        return self.plant.with_reserve(reserve_wh, at_s)
+        return self.plant
 
-    def _bounds(self) -> Battery:
-        """The battery, with the state of charge at which the set-point stops for its end."""
-        if self.target_pct is None:
-            return self.battery
-        target_wh = min(100.0, max(0.0, self.target_pct)) * self.battery.capacity_wh / 100.0
-        if self.asked_w > 0:
-            return replace(self.battery, reserve_wh=max(self.battery.reserve_wh, target_wh))
-        full_wh = max(target_wh, _HAIR_S)
-        return replace(
-            self.battery,
-            capacity_wh=full_wh,
-            stored_wh=min(self.battery.stored_wh, full_wh),
-            reserve_wh=min(self.battery.reserve_wh, full_wh),
-        )
-
-    def _powered(self) -> FaceState:
-        power_w = self._bounds().permitted_w(self.asked_w, self.energy.stored_wh)
-        return replace(self, energy=replace(self.energy, power_w=power_w))
+    def _steered(self, at_s: float, *, anew: bool = False) -> FaceState:
+        plant = steered(self.plant, self.demand, at_s, at_battery=self._at_battery, anew=anew)
+        return replace(self, plant=plant)._scheduled()
 
     def _scheduled(self) -> FaceState:
         ends_s = min((run.ends_s for run in self.runs.values()), default=math.inf)
-        return replace(self, due_s=min(self._bounds().event_at_s(self.energy), ends_s))
+        return replace(self, due_s=min(self.plant.due_s, ends_s, meets_target_s(self.plant, self.demand)))
 
     # -- through a loss of power --------------------------------------------------------------------------------
 
     def memory(self, now_s: float) -> dict[str, Any]:
         """What to keep so that :meth:`recall` gives the unit back: plain numbers; times are ages."""
+        demand = self.demand
         return {
             "boot": self.boot,
             "seq": self.seq,
             "up_s": now_s - self.started_s,
-            "asked_w": self.asked_w,
-            "target_pct": self.target_pct,
-            "set_age_s": now_s - self.set_s if self.set_s > -math.inf else None,
+            "demand": {**asdict(demand), "low_w": _finite(demand.low_w), "high_w": _finite(demand.high_w)},
+            "set_age_s": _finite(now_s - self.set_s),
             "registers": dict(self.registers),
-            "runs": {str(n): [now_s - r.started_s, _left(r, now_s)] for n, r in self.runs.items()},
-            "energy": {**asdict(self.energy), "at_s": now_s - self.energy.at_s},
+            "runs": {str(n): [now_s - r.started_s, _finite(r.ends_s - now_s)] for n, r in self.runs.items()},
+            "plant": asdict(self.plant.memory(now_s)),
         }
 
     @classmethod
     def recall(
-        cls, memory: Mapping[str, Any], map_: FaceMap, battery: Battery, saved_at_s: float
+        cls,
+        memory: Mapping[str, Any],
+        map_: FaceMap,
+        battery: Battery,
+        saved_at_s: float,
+        around: Around = ALONE,
     ) -> FaceState:
-        """The unit as it stood at ``saved_at_s``, still in the boot in which it was saved."""
-        energy = BatteryState(**{**memory["energy"], "at_s": saved_at_s - memory["energy"]["at_s"]})
-        runs = {
-            int(n): Run(saved_at_s - age_s, math.inf if left_s is None else saved_at_s + left_s)
-            for n, (age_s, left_s) in memory["runs"].items()
-        }
-        state = cls(
-            map=map_,
-            battery=battery,
-            energy=energy,
-            registers=memory["registers"],
+        """The unit as it stood at ``saved_at_s``, still in the boot in which it was saved.
+
+        A register that the memory does not have, since the profile had none of this name, is as from the factory.
+        """
+        kept, asked = memory["registers"], memory["demand"]
+        low_w, high_w = asked["low_w"], asked["high_w"]
+        fresh = cls.new(map_, battery, serial_of(map_, kept), saved_at_s, around)
+        state = replace(
+            fresh,
+            plant=Plant.recall(
+                PlantMemory(**memory["plant"]), battery, saved_at_s, around.system, around.site
+            ),
+            registers={name: kept.get(name, raw) for name, raw in fresh.registers.items()},
             started_s=saved_at_s - memory["up_s"],
             boot=memory["boot"],
             seq=memory["seq"],
-            asked_w=memory["asked_w"],
-            target_pct=memory["target_pct"],
+            demand=Demand(
+                -math.inf if low_w is None else low_w,
+                math.inf if high_w is None else high_w,
+                asked["soc_pct"],
+                asked["sun_only"],
+            ),
             set_s=-math.inf if memory["set_age_s"] is None else saved_at_s - memory["set_age_s"],
-            runs=runs,
+            runs={
+                int(n): Run(saved_at_s - age_s, math.inf if left_s is None else saved_at_s + left_s)
+                for n, (age_s, left_s) in memory["runs"].items()
+            },
         )
-        return replace(state, battery=state._battery(state.registers))._scheduled()
+        return state._scheduled()
 
 
-def _left(run: Run, now_s: float) -> float | None:
-    return None if run.ends_s == math.inf else run.ends_s - now_s
-
-
-def _demand(map_: FaceMap, battery: Battery, ask: Any) -> tuple[float, float | None]:
-    """The set-point that the registers put in force, W, and the state of charge at which it stops."""
-    for drive in map_.face.drives:
-        if holds(drive.when, ask):
-            power_w = _power_w(map_, drive, ask)
-            if power_w < 0 and not holds(map_.face.grid_charge, ask):
-                power_w = 0.0
-            within_w = min(max(power_w, -battery.charge_w_max), battery.discharge_w_max)
-            return within_w, None if drive.soc is None else map_.value(drive.soc, ask(drive.soc), ask)
-    return 0.0, None
-
-
-def _power_w(map_: FaceMap, drive: Drive, ask: Any) -> float:
-    def value(name: str | None) -> float | None:
-        return None if name is None else map_.value(name, ask(name), ask)
-
-    if drive.power is not None:
-        return value(drive.power) or 0.0
-    if drive.charge is not None:
-        return -abs(value(drive.charge) or 0.0)
-    if drive.discharge is not None:
-        return abs(value(drive.discharge) or 0.0)
-    low_w, high_w = value(drive.low), value(drive.high)
-    if low_w is not None and high_w is not None and low_w > high_w:
-        return 0.0
-    return min(max(0.0, -math.inf if low_w is None else low_w), math.inf if high_w is None else high_w)
-
-
-def _text(text: str, kind: str, words: int) -> int:
-    """A string, or for a number its digits, as a raw value."""
-    if kind == "string":
-        return int.from_bytes(text.encode("ascii")[: 2 * words].ljust(2 * words, b"\0"), "big")
-    return int("".join(c for c in text if c.isdigit()) or "0") % (1 << 16 * words)
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

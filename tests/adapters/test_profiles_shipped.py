@@ -160,7 +160,7 @@ def test_a_face_names_registers_that_are_there() -> None:
     assert "face.timers.0 = 'heartbeat': there is no such register" in said
 
 
-@pytest.mark.mutation(FACE, "        if sum(shapes) != 1:\n", "        if False:\n")
+@pytest.mark.mutation(FACE, "if sum(shapes) + (limits != (None, None)) != 1:", "if False:")
 def test_a_drive_has_one_shape() -> None:
     """A power, a charge, a discharge, or a window."""
     said = refusal("sma-cmpbms", 'power = "ext_active_power_setpoint"', "")

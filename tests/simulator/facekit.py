@@ -6,12 +6,14 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from adapters.profile import RegisterProfile
 from simulator.battery import Battery
 from simulator.control import Cause
 from simulator.faces.face import Face
 from simulator.layout import Refusal
+from simulator.physics.site import Profile, Site
 from tests.simulator.simkit import ManualClock
 
 EIGHT = (
@@ -60,7 +62,7 @@ class Bench:
     def power_w(self) -> float:
         """What the battery does now; positive = discharge."""
         self.face.settle()
-        return self.face.state.energy.power_w
+        return self.face.state.energy_at(self.clock.now_s).power_w
 
     @property
     def causes(self) -> list[tuple[str, int]]:
@@ -79,14 +81,21 @@ def bench(
     battery: Battery | None = None,
     path: Path | None = None,
     clock: ManualClock | None = None,
+    **around: Any,
 ) -> Iterator[Bench]:
-    """A new unit; with a path, or the one that was there."""
+    """A new unit; with a path, or the one that was there. ``around``: what else a :class:`Face` takes."""
     clock = clock or ManualClock()
-    face = Face(clock, profile, battery, journal_path=path)
+    face = Face(clock, profile, battery, journal_path=path, **around)
     try:
         yield Bench(face, clock)
     finally:
         face.close()
+
+
+def house(load: float | list[float], pv: float | list[float] = 0.0) -> Site:
+    """One that draws and gives this much, or a day of equal steps; its midnight is moment 0."""
+    days = [Profile.of(watts if isinstance(watts, list) else [watts]) for watts in (load, pv)]
+    return Site(load=days[0], pv=days[1])
 
 
 def u32(value: int) -> tuple[int, int]:

@@ -87,7 +87,9 @@ def test_a_profile_without_a_face_is_refused() -> None:
 
 
 @pytest.mark.mutation(
-    MAP, "            if name is None and (table, here) not in self._filled:\n", "            if False:\n"
+    MAP,
+    "            if not self._fills(table, here, range(address, address + count)):\n",
+    "            if False:\n",
 )
 def test_addresses_without_a_meaning_are_an_exception_unless_they_are_filled() -> None:
     """Inside a filled range they read 0; outside, exception 2, for the whole window."""

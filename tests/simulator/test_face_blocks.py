@@ -12,7 +12,7 @@ import pytest
 from simulator.layout import Refusal
 from tests.simulator.facekit import Bench, bench, signed, u32, u32le
 
-STATE = "simulator/faces/state.py"
+STEERING = "simulator/faces/steering.py"
 MAP = "simulator/faces/map.py"
 PROFILES = "adapters/profiles"
 
@@ -102,9 +102,7 @@ def test_alpha_takes_single_registers_by_function_6_only(alpha: Bench) -> None:
     alpha.put(0x0850, 300)
 
 
-@pytest.mark.mutation(
-    STATE, "reserve_wh=max(self.battery.reserve_wh, target_wh)", "reserve_wh=self.battery.reserve_wh"
-)
+@pytest.mark.mutation(STEERING, "0.0 if stored_wh <= target_wh + _AT_WH else discharge_w", "discharge_w")
 def test_alpha_stops_at_the_target_that_travels_with_the_power(alpha: Bench) -> None:
     """Mode 2 honours the SoC: 175 counts of 0.4 % are 70 %."""
     alpha.put(0x0880, *alpha_dispatch(5_000, 36_000, soc=175))

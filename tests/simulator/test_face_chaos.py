@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from simulator.faces.face import Face
 from simulator.faces.state import FaceState
 from simulator.layout import Refusal
-from tests.simulator.facekit import EIGHT
+from simulator.physics.losses import load_system
+from tests.simulator.facekit import EIGHT, house
 from tests.simulator.simkit import ManualClock
 
 STATE = "simulator/faces/state.py"
 
 STEPS = 400
 """Of one life: enough for every register of the longest map."""
+
+AROUND: Final[dict[str, dict[str, Any]]] = {
+    "alone": {},
+    "at home": {
+        "system": load_system("siemens_junelight"),
+        "site": house([300.0, 900.0, 2_500.0, 700.0], [0.0, 1_200.0, 3_000.0, 0.0]),
+    },
+}
 
 Step = tuple[str, int, tuple[int, ...], int, float]
 """(what, address, words, function, seconds before it)."""
@@ -99,13 +109,14 @@ def test_it_always_answers_and_stays_a_battery(name: str) -> None:
     assert len({entry.cause for entry in entries}) >= 2
 
 
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 @pytest.mark.parametrize("name", EIGHT)
-def test_looking_changes_nothing(name: str) -> None:
+def test_looking_changes_nothing(name: str, around: dict[str, Any]) -> None:
     """Who reads all the time and who never does find the same energy and the same journal."""
     lives = []
     for look in (False, True):
         clock = ManualClock()
-        face = Face(clock, name)
+        face = Face(clock, name, **around)
         live(face, clock, seed=2, look=look)
         entries = [(e.seq, e.cause, e.power_w, round(e.at_s, 6)) for e in face.entries()]
         lives.append((entries, face.state.energy_at(clock.now_s).stored_wh, dict(face.state.registers)))
@@ -115,14 +126,13 @@ def test_looking_changes_nothing(name: str) -> None:
     assert lives[0][2] == lives[1][2]
 
 
-@pytest.mark.mutation(
-    STATE, '            "target_pct": self.target_pct,\n', '            "target_pct": None,\n'
-)
+@pytest.mark.mutation(STATE, "{**asdict(demand), ", '{**asdict(demand), "soc_pct": None, ')
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 @pytest.mark.parametrize("name", EIGHT)
-def test_its_memory_is_all_of_it(name: str) -> None:
+def test_its_memory_is_all_of_it(name: str, around: dict[str, Any]) -> None:
     """What is kept, through JSON, brings the same unit back at any moment."""
     clock = ManualClock()
-    face = Face(clock, name)
+    face = Face(clock, name, **around)
     for number, (what, address, words, function, wait_s) in enumerate(steps(face, seed=3)):
         clock.now_s += wait_s
         if what == "restart":
@@ -132,8 +142,8 @@ def test_its_memory_is_all_of_it(name: str) -> None:
         if number % 20 == 0:
             face.settle()
             memory = json.loads(json.dumps(face.state.memory(clock.now_s)))
-            again = FaceState.recall(memory, face.map, face.state.battery, clock.now_s)
+            again = FaceState.recall(memory, face.map, face.state.battery, clock.now_s, face.state.around)
             assert rounded(again.memory(clock.now_s)) == rounded(memory)
-            kept = ("asked_w", "target_pct", "boot", "seq", "registers")
+            kept = ("asked_w", "demand", "boot", "seq", "registers")
             assert [getattr(again, field) for field in kept] == [getattr(face.state, field) for field in kept]
             assert again.due_s == pytest.approx(face.state.due_s, abs=1e-6)

@@ -61,7 +61,7 @@ class Bench:
     @property
     def power_w(self) -> float:
         self.face.settle()
-        return self.face.state.energy.power_w
+        return self.face.state.energy_at(self.clock.mono_s()).power_w
 
 
 def opened(clock: ManualClock, profile: RegisterProfile) -> Iterator[Bench]:

@@ -13,6 +13,7 @@ from simulator.layout import Refusal
 from tests.simulator.facekit import Bench, bench, f32le, number_f32le, u32, u32le
 
 STATE = "simulator/faces/state.py"
+DEMAND = "simulator/faces/demand.py"
 MAP = "simulator/faces/map.py"
 PROFILES = "adapters/profiles"
 
@@ -172,11 +173,7 @@ def test_sunspec_a_negative_charging_rate_discharges(gen24: Bench) -> None:
     assert gen24.causes == [("set", 2_000), ("reversion", 0)]
 
 
-@pytest.mark.mutation(
-    STATE,
-    "            if power_w < 0 and not holds(map_.face.grid_charge, ask):\n",
-    "            if False:\n",
-)
+@pytest.mark.mutation(DEMAND, "sun_only=not holds(map_.face.grid_charge, ask)", "sun_only=False")
 def test_sunspec_a_negative_discharging_rate_charges_if_the_grid_may(gen24: Bench) -> None:
     """With ChaGriSet = 0 it charges from the sun only, of which there is none."""
     gen24.put(RVRT, 60)
