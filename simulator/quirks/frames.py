@@ -21,7 +21,7 @@ class Damage:
     """What is done to one answer."""
 
     what: str
-    """``silence``, ``exception`` or a ``damage`` of :class:`simulator.quirks.model.Frame`."""
+    """``silence``, ``close``, ``exception`` or a ``damage`` of :class:`simulator.quirks.model.Frame`."""
     code: int = 0
     """Of the exception."""
 
@@ -45,11 +45,14 @@ class _Answer:
 def damaged(frame: bytes, damages: Iterable[Damage]) -> bytes:
     """The whole answer ``frame`` with every damage done to it; empty: it is not sent.
 
-    A transaction id and a length are of Modbus/TCP: on a serial line such a damage leaves the frame whole.
+    A transaction id and a length are of Modbus/TCP: on a serial line such a damage leaves the frame whole. So is a
+    connection: raises ``ConnectionAbortedError`` where it is to be closed, and with RTU's frames there is no answer.
     """
     answer = _parse(frame)
     for damage in damages:
-        if damage.what == "silence":
+        if damage.what == "close" and answer.transaction is not None:
+            raise ConnectionAbortedError("the unit closes the connection")
+        if damage.what in ("silence", "close"):
             return b""
         answer = _done(answer, damage)
     return answer.frame()
@@ -81,5 +84,5 @@ def _done(answer: _Answer, damage: Damage) -> _Answer:
         case "wrong_unit":
             return replace(answer, unit=0)
         case "zeros":
-            return replace(answer, pdu=pdu[:2] + bytes(len(pdu) - 2))
+            return replace(answer, pdu=pdu[:2] + bytes(max(0, len(pdu) - 2)))
     return answer

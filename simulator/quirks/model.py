@@ -23,18 +23,42 @@ class Part(BaseModel):
 
 
 class ExtraRegister(Part):
-    """A register that the unit has beside its own map. It forgets when the power goes."""
+    """A register that the unit has beside its own map."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     """What quirks call it."""
     address: int = Field(ge=0, le=0xFFFF)
     """0-based address on the wire."""
+    words: int = Field(default=1, ge=1, le=16)
+    """How many it has, from that address on. A write may be of some of them only."""
+    signed: bool = False
+    """Whether its number has a sign."""
+    stands_for: str | None = None
+    """The register of the map that it is one more way to, whatever the width of each. It is written alone: with another
+    in the same request it is refused with exception 2."""
     value: int = Field(default=0, ge=0, le=0xFFFF)
-    """What it holds after power-on."""
+    """What each of its words holds after power-on."""
     writable: bool = True
     """Whether a write changes it; else it is refused with exception 2."""
     forgets_after_s: float = Field(default=0.0, ge=0)
     """How long after a write it goes back to ``value``; 0: not before the next power-on."""
+    kept: bool = False
+    """Whether it holds what was written without power; else it forgets."""
+
+    @property
+    def addresses(self) -> range:
+        """All of them."""
+        return range(self.address, self.address + self.words)
+
+    @model_validator(mode="after")
+    def _fits(self) -> ExtraRegister:
+        if self.addresses.stop > 0x10000:
+            raise ValueError("ends beyond address 65535; give it fewer words, or a lower address")
+        if self.stands_for is not None and (self.value or self.kept or self.forgets_after_s):
+            raise ValueError("stands_for holds nothing itself; leave out value, kept and forgets_after_s")
+        if self.kept and self.forgets_after_s:
+            raise ValueError("kept and forgets_after_s are opposites; give one of them")
+        return self
 
 
 class _Quirk(Part):
@@ -77,8 +101,9 @@ class Refuse(_Quirk):
     """The request is not carried out."""
 
     kind: Literal["refuse"]
-    answer: Code | Literal["ack", "silence"]
-    """An exception code; ``ack``, as if it had been carried out (writes only); or no answer."""
+    answer: Code | Literal["ack", "silence", "close"]
+    """An exception code; ``ack``, as if it had been carried out (writes only); no answer; or ``close``: none either, and
+    the connection is closed, which is of Modbus/TCP and with RTU's frames is silence."""
     above: int | None = None
     """Only a write of more than this …"""
     below: int | None = None
@@ -88,7 +113,9 @@ class Refuse(_Quirk):
     unless: Holds | None = None
     """Only while another register does not hold what it has to."""
     reverses: str | None = None
-    """Only a write that turns charging into discharging, or back, while this register is not 0."""
+    """Only a write that turns charging into discharging, or back, while this register is not 0 …"""
+    settle_s: float = Field(default=0.0, ge=0)
+    """… or has not been 0 for this long, as far as requests have shown."""
     budget: int = Field(default=0, ge=0)
     """Only once a register in ``on`` has been written this many times: it is worn out."""
 
@@ -107,6 +134,10 @@ class Refuse(_Quirk):
             raise ValueError(
                 "above, below, partial, reverses and budget are about registers; name them in on"
             )
+        if self.settle_s and self.reverses is None:
+            raise ValueError(
+                "settle_s is about a turn; say in reverses which register has to be 0 for so long"
+            )
         return self
 
 
@@ -114,8 +145,8 @@ class Nak(_Quirk):
     """The write is carried out, and the answer says that it was not."""
 
     kind: Literal["nak"]
-    answer: Code | Literal["silence"]
-    """An exception code, or no answer."""
+    answer: Code | Literal["silence", "close"]
+    """An exception code; no answer; or ``close``, as where a request is refused."""
 
 
 class Alter(_Placed):
@@ -171,6 +202,8 @@ class Shows(_Placed):
     what: Literal["sentinel", "frozen", "torn"] | None = None
     """… SunSpec's "not implemented"; what was there at first; or the high half as it is now and the low half as it was
     at the read before."""
+    unless: Holds | None = None
+    """Only while another register does not hold what it has to."""
 
     @model_validator(mode="after")
     def _one(self) -> Shows:
@@ -197,6 +230,23 @@ class Rearm(_Placed):
     kind: Literal["rearm"]
     timer: str
     """The timer's register, written as in ``on``."""
+
+
+class Returns(_Placed):
+    """A timer ends in what was before. When a write changes one of these registers, what stood in all of them goes into
+    others, and stays there whatever is written to those."""
+
+    kind: Literal["returns"]
+    into: tuple[str, ...] = Field(min_length=1)
+    """What the unit sets when the timer ends: as many, in the same order."""
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Returns:
+        if len(self.into) != len(self.on):
+            raise ValueError(
+                f"into has {len(self.into)} registers for {len(self.on)} in on; give one for each"
+            )
+        return self
 
 
 class Foreign(_Placed):
@@ -234,6 +284,26 @@ class Staged(_Placed):
     """… and when something was not."""
 
 
+class Timetable(_Placed):
+    """The unit sets them itself, to what stands in another register, slot by slot through the day of its own clock."""
+
+    kind: Literal["timetable"]
+    starts: str
+    """The register with the beginning of each slot, a word each: HHMM. A slot ends where the next begins, …"""
+    values: str
+    """… the one with what is set in each, a word each or one for all …"""
+    factor: float = 1.0
+    """… times this, rounded."""
+    where: tuple[Holds, ...] = ()
+    """Only in slots for which each of these registers, or the slot's word of it, holds one of the values …"""
+    otherwise: int | None = None
+    """… and this in all others; without it they leave things as they are."""
+    ahead_s: float = 0.0
+    """How far the unit's clock is ahead of UTC at power-on, …"""
+    gains_s_per_day: float = Field(default=0.0, gt=-43_200.0, lt=43_200.0)
+    """… and how much it gains from there on."""
+
+
 class Frame(_Quirk):
     """The request is carried out, and the frame of the answer is damaged."""
 
@@ -246,12 +316,42 @@ class Frame(_Quirk):
 
 
 Quirk = Annotated[
-    Refuse | Nak | Alter | Coded | Mirror | Late | Shows | Counter | Rearm | Foreign | Start | Staged | Frame,
+    Refuse
+    | Nak
+    | Alter
+    | Coded
+    | Mirror
+    | Late
+    | Shows
+    | Counter
+    | Rearm
+    | Returns
+    | Foreign
+    | Start
+    | Staged
+    | Timetable
+    | Frame,
     Field(discriminator="kind"),
 ]
 
 KINDS: tuple[type[_Quirk], ...] = (
-    *(Refuse, Nak, Alter, Coded, Mirror, Late, Shows, Counter, Rearm, Foreign, Start, Staged, Frame),
+    *(
+        Refuse,
+        Nak,
+        Alter,
+        Coded,
+        Mirror,
+        Late,
+        Shows,
+        Counter,
+        Rearm,
+        Returns,
+        Foreign,
+        Start,
+        Staged,
+        Timetable,
+        Frame,
+    ),
 )
 """Every kind, in the order of the documentation."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,9 @@ from simulator.unit import Unit
 
 MODELS_MAX: Final = 64
 """A chain that is longer than this has no end."""
+
+ADDRESSES: Final = 0x10000
+"""As many as Modbus has."""
 
 _GROUPS: Final = {"Prt": 1, "module": 4, "Jrn": 8}
 """How often the repeating groups of the simulator's own models repeat."""
@@ -69,7 +72,7 @@ class Span:
 class Places:
     """The registers of one unit by name. Raises ``KeyError`` for one that it does not have."""
 
-    def __init__(self, unit: Unit, extra: Mapping[str, int]) -> None:
+    def __init__(self, unit: Unit, extra: Mapping[str, Span]) -> None:
         self._unit: Final = unit
         self._extra: Final = extra
         self._chain: Mapping[int, int] | None = None
@@ -86,14 +89,40 @@ class Places:
         except KeyError:
             raise KeyError(name) from None
 
+    def implements(self, span: Span) -> bool:
+        """False if all of it is points of SunSpec models that this unit has and does not implement.
+
+        Such a point reads "not implemented", and a write of it is ignored. Where its type has no word for that but 0,
+        it is taken for implemented.
+        """
+        points = list(self._points(span))
+        return not points or not all(map(self._is_empty, points))
+
+    def _points(self, span: Span) -> Iterator[Span]:
+        """The SunSpec points within."""
+        for model_id, start in self._models().items():
+            model: Model = load_model(model_id, **_GROUPS)
+            if span.touches(start, start + model.size):
+                points = (
+                    Span(p.name, start + p.offset, start + p.end, point=p) for p in model.points.values()
+                )
+                yield from (point for point in points if point.within(span.start, span.end))
+
+    def _is_empty(self, point: Span) -> bool:
+        words = point.sentinel()
+        return any(words) and self._unit.read(point.start, len(words)) == words
+
     def _one(self, name: str) -> Span:
         if name in self._extra:
-            return Span(name, self._extra[name], self._extra[name] + 1)
+            return self._extra[name]
         if raw := _RAW.match(name):
             number = int(raw[1], 0)
             if raw[2] is None and number in self._models():
                 return self._point(number, "")
-            return Span(name, number, number + int(raw[2] or 1))
+            end = number + int(raw[2] or 1)
+            if not number < end <= ADDRESSES:
+                raise KeyError(name)
+            return Span(name, number, end)
         model, _, point = name.partition(".")
         if model.isdecimal() and point:
             return self._point(int(model), point)

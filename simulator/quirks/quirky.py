@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from simulator.layout import Refusal
 from simulator.personality import Personality, PersonalityError, common_faults
-from simulator.quirks.extra import Extra
+from simulator.quirks.bound import bound, closes, found
+from simulator.quirks.extra import WRITE_MANY, Extra, overlapping
 from simulator.quirks.frames import Damage, damaged
 from simulator.quirks.model import (
     Alter,
@@ -33,16 +34,22 @@ from simulator.quirks.model import (
     Quirk,
     Rearm,
     Refuse,
+    Returns,
     Rule,
     Shows,
     Staged,
     Start,
+    Timetable,
 )
 from simulator.quirks.places import Places, Span
 from simulator.quirks.rules import Live, Request, altered, before, decoded, keep, refuses, shown
 from simulator.quirks.stage import Stage, due_s
+from simulator.quirks.timetable import kept
+from simulator.quirks.wear import Wear
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ledger.ports import Clock
     from simulator.unit import Unit
 
@@ -56,39 +63,46 @@ K = TypeVar("K", bound=Rule)
 class Quirky:
     """``unit`` with what is wrong with it. A unit itself; one thread at a time.
 
+    ``journal`` is the path of the unit's own: beside it lies what survives a restart here
+    (:mod:`simulator.quirks.wear`), without it that is forgotten with this object.
     Raises :class:`~simulator.personality.PersonalityError` if the personality names a register that the unit does
-    not have, and if a ``start`` value is refused.
+    not have, and if a ``start`` value is refused; and what :class:`~simulator.quirks.wear.Wear` raises.
     """
 
-    def __init__(self, unit: Unit, personality: Personality, clock: Clock) -> None:
+    def __init__(
+        self, unit: Unit, personality: Personality, clock: Clock, journal: Path | None = None
+    ) -> None:
         self.unit: Final = unit
         self.personality: Final = personality
         self._clock: Final = clock
-        self._extra: Final = Extra(personality.register_)
-        self._places: Final = Places(unit, self._extra.addresses)
-        self._own: Final = self._placed(personality.quirk, f"{personality.name}: quirk")
-        self._offered: Final = dict(self._offers())
-        self._running: dict[str, tuple[float, tuple[Live[Rule], ...]]] = {}
-        self._writes: Final[dict[int, int]] = {}
-        self._damages: list[Damage] = []
-        self._by_kind: Mapping[type[Rule], tuple[Live[Rule], ...]] = {}
-        self._stages: Sequence[Stage] = ()
-        self._due_s = math.inf
-        self._on_s = self._heard_s = -math.inf
-        self._sort()
-        self._power_on(clock.mono_s())
+        self._wear: Final = Wear(journal)
+        try:
+            self._extra: Final = self._beside()
+            self._own: Final = self._placed(personality.quirk, f"{personality.name}: quirk")
+            self._offered: Final = dict(self._offers())
+            self._running: dict[str, tuple[float, tuple[Live[Rule], ...]]] = {}
+            self._damages: list[Damage] = []
+            self._by_kind: Mapping[type[Rule], tuple[Live[Rule], ...]] = {}
+            self._stages: Sequence[Stage] = ()
+            self._due_s = self._slot_s = math.inf
+            self._on_s = self._heard_s = -math.inf
+            self._sort()
+            self._power_on(clock.mono_s())
+        except BaseException:
+            self._wear.close()
+            raise
 
     # -- as a unit ------------------------------------------------------------------------------------
 
     @property
     def base(self) -> int:
         """The first address: of the map, or of a register beside it."""
-        return min([self.unit.base, *self._extra.addresses.values()])
+        return self._extra.base
 
     @property
     def end(self) -> int:
         """The address just behind the last. What lies between is not all there."""
-        return max([self.unit.end, *(a + 1 for a in self._extra.addresses.values())])
+        return self._extra.end
 
     @property
     def idle(self) -> bool:
@@ -100,8 +114,8 @@ class Quirky:
         request = self._begun(address, count, function)
         for live in self._of(Refuse):
             if refuses(live, request, self._ask, self._worn):
-                return self._refused(cast("int | Literal['silence']", live.rule.answer))
-        words = self._plain(address, count, request)
+                return self._refused(cast("int | Literal['silence', 'close']", live.rule.answer))
+        words = self._extra.read(address, count, function, request.now_s)
         if isinstance(words, list):
             words = self._seen(words, request)
         self._damage(request)
@@ -118,11 +132,11 @@ class Quirky:
                 keep(self._of(Mirror), request)
                 return None
         stage = next((s for s in self._stages if s.takes(request)), None)
-        if stage is not None:
-            busy = stage.take(request)
+        if stage is None:
+            refused = self._carried_out(request)
+        else:
+            refused = stage.take(request)
             self._due_s = self._next_s()
-            return busy
-        refused = self._carried_out(request)
         if refused is not None:
             return refused
         keep(self._of(Mirror), request)
@@ -133,7 +147,11 @@ class Quirky:
         return None
 
     def garble(self, frame: bytes) -> bytes:
-        """What goes out instead of a whole answer; empty: nothing does."""
+        """What goes out instead of a whole answer; empty: nothing does.
+
+        Raises ``ConnectionAbortedError`` where the unit closes the connection: from there on it is gone, as if it had
+        been reset.
+        """
         damages, self._damages = self._damages, []
         return damaged(frame, damages) if damages else frame
 
@@ -146,6 +164,7 @@ class Quirky:
 
     def close(self) -> None:
         """Switch the unit off."""
+        self._wear.close()
         self.unit.close()
 
     # -- at run time ----------------------------------------------------------------------------------
@@ -202,8 +221,9 @@ class Quirky:
 
     @property
     def writes(self) -> Mapping[int, int]:
-        """How often each register has been written, by address, since this object was made: power does not heal it."""
-        return dict(sorted(self._writes.items()))
+        """How often each register has been written, by address, since there is the journal; without one, since this
+        object was made. Power does not heal it."""
+        return self._wear.all()
 
     # -- the way of a request -------------------------------------------------------------------------
 
@@ -215,41 +235,41 @@ class Quirky:
         self._damages = []
         return Request(address, address + count, function, now_s, now_s - self._on_s, gap_s, values)
 
-    def _plain(self, address: int, count: int, request: Request) -> list[int] | Refusal:
-        """What is there: in the unit's map, or in registers beside it."""
-        if self._extra.has(address):
-            return self._extra.read(address, count, request.now_s)
-        return self.unit.read(address, count, request.function)
-
     def _ask(self, span: Span) -> list[int]:
         """The words of a register as they are. Zeros if the unit refuses, as one that has failed does."""
         size = span.end - span.start
-        words = (
-            self._extra.read(span.start, size, self._clock.mono_s())
-            if self._extra.has(span.start)
-            else self.unit.read(span.start, size)
-        )
+        words = self._extra.read(span.start, size, 3, self._clock.mono_s())
         return [0] * size if isinstance(words, Refusal) else words
 
     def _carried_out(self, request: Request) -> Refusal | None:
         """Have the unit do it, and see to what follows from that."""
         shows = before(self._of(Late), request, self._ask)
         values = altered(self._of(Alter), request)
-        if self._extra.has(request.address):
-            refused = self._extra.write(request.address, values, request.now_s)
-        else:
-            refused = self.unit.write(request.address, values, request.function)
+        was = [(live, list(map(self._ask, live.spans))) for live in self._of(Returns) if live.meets(request)]
+        refused = self._extra.write(request.address, values, request.function, request.now_s)
         if refused is not None:
             return refused
         for show in shows:
             show()
-        for address in range(request.address, request.end):
-            self._writes[address] = self._writes.get(address, 0) + 1
+        for live, words in was:
+            self._keep_return(live, words, request)
+        self._wear.wrote(range(request.address, request.end))
+        if self._of(Timetable):
+            self._keep_timetables(request.now_s)
+            self._due_s = self._next_s()
         for live in self._of(Rearm):
             timer = live.other
             if timer and not timer.touches(request.address, request.end) and live.hits(request):
                 self.unit.write(timer.start, self._ask(timer))
         return None
+
+    def _keep_return(self, live: Live[Returns], was: list[list[int]], request: Request) -> None:
+        """Where the timer leads is the unit's own affair."""
+        into = list(live.named.values())
+        if was != list(map(self._ask, live.spans)):
+            live.held.update(zip(into, was, strict=True))
+        for span, words in live.held.items():
+            self._extra.write(span.start, words, WRITE_MANY, request.now_s)
 
     def _seen(self, words: list[int], request: Request) -> list[int]:
         """The words of a read as they are shown. A register of several words is looked at whole."""
@@ -259,7 +279,7 @@ class Quirky:
             return words
         start, end = min(s.start for s in spans), max(s.end for s in spans)
         start, end = min(start, request.address), max(end, request.end)
-        wide = self._plain(start, end - start, request)
+        wide = self._extra.read(start, end - start, request.function, request.now_s)
         if isinstance(wide, Refusal):
             return words
         for live in lives:
@@ -268,27 +288,29 @@ class Quirky:
                 wide[part] = shown(live, request, span, wide[part])
         return wide[request.address - start : request.end - start]
 
-    @staticmethod
-    def _is_shown(live: Live[Rule], request: Request) -> bool:
+    def _is_shown(self, live: Live[Rule], request: Request) -> bool:
         if isinstance(live.rule, Mirror | Late):  # their conditions are about the write
             return bool(live.touched(request))
+        if isinstance(live.rule, Shows) and live.rule.unless is not None and live.other is not None:
+            if live.other.number(self._ask(live.other)) in live.rule.unless.values:
+                return False
         return live.meets(request) if isinstance(live.rule, Coded) else live.hits(request)
 
-    def _refused(self, answer: int | Literal["ack", "silence"]) -> Refusal:
+    def _refused(self, answer: int | Literal["ack", "silence", "close"]) -> Refusal:
         """The refusal; what the unit cannot say itself is done to the frame."""
         if isinstance(answer, int):
             if answer in Refusal._value2member_map_:
                 return Refusal(answer)
             self._damages.append(Damage("exception", answer))
         else:
-            self._damages.append(Damage("silence"))
+            self._damages.append(Damage(answer))
         return Refusal.DEVICE_FAILURE
 
     def _damage(self, request: Request) -> None:
         self._damages += [Damage(live.rule.damage) for live in self._of(Frame) if live.hits(request)]
 
     def _worn(self, span: Span) -> int:
-        return max(self._writes.get(address, 0) for address in range(span.start, span.end))
+        return max(map(self._wear.writes, range(span.start, span.end)))
 
     # -- by itself ------------------------------------------------------------------------------------
 
@@ -305,6 +327,7 @@ class Quirky:
                         f"{self.personality.name}: start: {span.name} = {start.rule.value}: the unit refuses it;"
                         " give a value that it takes"
                     )
+        self._keep_timetables(now_s)
         self._sort()
 
     def _begin(self, live: Live[Rule], now_s: float) -> None:
@@ -325,7 +348,20 @@ class Quirky:
                         self.unit.write(span.start, span.words(live.rule.value))
         for stage in self._stages:
             stage.work(now_s, self._carried_out)
+        if now_s >= self._slot_s:
+            self._keep_timetables(now_s)
         self._due_s = self._next_s()
+
+    def _keep_timetables(self, now_s: float) -> None:
+        """Have the unit do what is due at this time of its day. Twice: one setting may have to wait for another."""
+
+        def put(span: Span, words: list[int]) -> Refusal | None:
+            return self._extra.write(span.start, words, WRITE_MANY, now_s)
+
+        wall_s, up_s, left_s = self._clock.wall_s(), now_s - self._on_s, math.inf
+        for live in (*self._of(Timetable), *self._of(Timetable)):
+            left_s = min(left_s, kept(live, wall_s, up_s, self._ask, put))
+        self._slot_s = now_s + left_s
 
     def _end_faults(self, now_s: float) -> None:
         over = [name for name, (ends_s, _) in self._running.items() if ends_s <= now_s]
@@ -336,7 +372,7 @@ class Quirky:
 
     def _next_s(self) -> float:
         ends = [ends_s for ends_s, _ in self._running.values()]
-        return min([math.inf, *ends, *map(due_s, self._of(Foreign)), *(s.due_s for s in self._stages)])
+        return min([self._slot_s, *ends, *map(due_s, self._of(Foreign)), *(s.due_s for s in self._stages)])
 
     # -- which quirks there are -----------------------------------------------------------------------
 
@@ -363,31 +399,22 @@ class Quirky:
             self._placed(fault.quirk, f"{self.personality.name}: fault {fault.name}: quirk")
             yield fault.name, fault
 
-    def _placed(self, rules: Iterable[Rule], where: str) -> tuple[Live[Rule], ...]:
-        return tuple(self._live(rule, f"{where}.{at}") for at, rule in enumerate(rules))
-
-    def _live(self, rule: Rule, where: str) -> Live[Rule]:
-        key = "on"
-        try:
-            spans = self._places.all(rule.on)
-            key, name = _other(rule)
-            return Live(rule, spans, None if name is None else self._places.find(name))
-        except KeyError as error:
+    def _beside(self) -> Extra:
+        """The unit with the registers that the personality adds."""
+        name, registers = self.personality.name, self.personality.register_
+        if (twice := overlapping(registers)) is not None:
             raise PersonalityError(
-                f"{where}.{key} = {error.args[0]!r}: this unit has no such register; correct it, or serve models"
-                " that have it"
-            ) from None
+                f"{name}: register {twice}: shares an address with another; give each its own"
+            )
+        for register in registers:
+            if register.stands_for is not None:
+                found(Places(self.unit, {}), register.stands_for, f"{name}: register.stands_for")
+        return Extra(self.unit, registers, self._wear)
 
-
-def _other(rule: Rule) -> tuple[str, str | None]:
-    """(key, value) of the one other register that a rule names."""
-    match rule:
-        case Refuse(unless=holds) if holds is not None:
-            return "unless.register", holds.register_
-        case Refuse(reverses=name):
-            return "reverses", name
-        case Rearm(timer=name):
-            return "timer", name
-        case Staged(commit=name):
-            return "commit", name
-    return "", None
+    def _placed(self, rules: Iterable[Rule], where: str) -> tuple[Live[Rule], ...]:
+        lives = tuple(bound(rule, self._extra.places, f"{where}.{at}") for at, rule in enumerate(rules))
+        if self.personality.manners.service_delay_s and any(closes(live.rule) for live in lives):
+            raise PersonalityError(
+                f"{where}: answer = 'close' cannot be had with manners.service_delay_s; leave out one of them"
+            )
+        return lives

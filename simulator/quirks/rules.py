@@ -59,6 +59,8 @@ class Live(Generic[K]):
     """Of ``on``."""
     other: Span | None = None
     """The one other register that its kind names."""
+    named: dict[str, Span] = field(default_factory=dict)
+    """Those that it names besides, by key: of a timetable, and where it returns to."""
     seen: int = 0
     done: int = 0
     held: dict[Span, list[int]] = field(default_factory=dict)
@@ -106,6 +108,8 @@ class Live(Generic[K]):
 def refuses(live: Live[Refuse], request: Request, ask: Ask, worn: Callable[[Span], int]) -> bool:
     """Whether the request is refused. ``worn`` says how often a register has been written."""
     rule = live.rule
+    if rule.settle_s:
+        _watch(live, request, ask)
     if not live.meets(request) or (rule.about_writes and not request.writes):
         return False
     if rule.above is not None or rule.below is not None:
@@ -117,13 +121,30 @@ def refuses(live: Live[Refuse], request: Request, ask: Ask, worn: Callable[[Span
     if rule.unless is not None and live.other is not None:
         if live.other.number(ask(live.other)) in rule.unless.values:
             return False
-    elif rule.reverses is not None and live.other is not None:
-        now, asked = live.spans[0].number(ask(live.spans[0])), request.number(live.spans[0])
-        if asked is None or now * asked >= 0 or not any(ask(live.other)):
-            return False
+    elif rule.reverses is not None and not _turns(live, request, ask):
+        return False
     if rule.budget and all(worn(span) < rule.budget for span in live.touched(request)):
         return False
     return live.counts()
+
+
+def _watch(live: Live[Refuse], request: Request, ask: Ask) -> None:
+    """Note which way it goes, and for how long after this that counts."""
+    for span in live.spans[:1]:
+        if live.other is not None and any(ask(live.other)) and (words := ask(span)) and any(words):
+            live.held[span], live.until_s[span] = words, request.now_s + live.rule.settle_s
+
+
+def _turns(live: Live[Refuse], request: Request, ask: Ask) -> bool:
+    """Whether a write turns charging into discharging, or back, too soon."""
+    span, settling = live.spans[0], False
+    words = ask(span)
+    if live.rule.settle_s and request.now_s < live.until_s.get(span, -math.inf):
+        words, settling = live.held[span], True
+    asked = request.number(span)
+    if asked is None or span.number(words) * asked >= 0:
+        return False
+    return settling or (live.other is not None and any(ask(live.other)))
 
 
 def _beyond(number: int, rule: Refuse) -> bool:

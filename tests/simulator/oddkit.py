@@ -6,6 +6,7 @@ from simulator.device import Device
 from simulator.faces.face import Face
 from simulator.layout import Refusal
 from simulator.personality import load, shipped
+from simulator.physics.site import Site
 from simulator.quirks.quirky import Quirky
 from tests.simulator.simkit import ManualClock, pulse_words
 
@@ -16,12 +17,13 @@ ON_SUNSPEC = [name for name in shipped() if load(name).profile is None]
 class Odd:
     """A device with a personality, its clock, and points by name."""
 
-    def __init__(self, name: str) -> None:
-        self.clock = ManualClock()
+    def __init__(self, name: str, clock: ManualClock | None = None, site: Site | None = None) -> None:
+        self.clock = clock or ManualClock()
         self.personality = load(name)
         assert self.personality.profile is None
         self.device = Device(
             self.clock,
+            site=site,
             traits=self.personality.traits,
             base=40000 if self.personality.base is None else self.personality.base,
             models=self.personality.models or "reference",

@@ -48,7 +48,7 @@ def told(fuzz: Fuzz, classes: tuple[str, ...], count: int, seed: int) -> None:
 def test_modbus_tcp_frames(models: Chain, caplog: pytest.LogCaptureFixture) -> None:
     """Of each kind some; every answer is the right one, and nothing is logged."""
     caplog.set_level(logging.WARNING)
-    fuzz = Fuzz(SEED, models=models)
+    fuzz = Fuzz.of(SEED, models=models)
     fuzz.tcp(5_000)
     told(fuzz, TCP_CLASSES, 5_000, SEED)
     assert caplog.records == []
@@ -62,7 +62,7 @@ def test_modbus_tcp_frames(models: Chain, caplog: pytest.LogCaptureFixture) -> N
 def test_rtu_frames(caplog: pytest.LogCaptureFixture) -> None:
     """The same on a line."""
     caplog.set_level(logging.WARNING)
-    fuzz = Fuzz(SEED)
+    fuzz = Fuzz.of(SEED)
     fuzz.rtu(5_000)
     told(fuzz, RTU_CLASSES, 5_000, SEED)
     assert caplog.records == []
@@ -70,7 +70,7 @@ def test_rtu_frames(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_frames_over_a_socket() -> None:
     """20,000 through real connections, in segments as they may come; whoever was cut off comes again."""
-    fuzz = Fuzz(SEED + 1, SPOILT)
+    fuzz = Fuzz.of(SEED + 1, SPOILT)
     sent = asyncio.run(asyncio.wait_for(through_sockets(fuzz), PATIENCE_S))
     fuzz.check()
     told(fuzz, TCP_CLASSES, sent, SEED + 1)
@@ -126,7 +126,7 @@ def test_a_million_frames(framing: str, caplog: pytest.LogCaptureFixture) -> Non
     journal and windows are reached."""
     caplog.set_level(logging.WARNING)
     count = FRAMES // 2
-    fuzz = Fuzz(SEED + 2, models="reference" if framing == "tcp" else "both")
+    fuzz = Fuzz.of(SEED + 2, models="reference" if framing == "tcp" else "both")
     run, classes = (fuzz.tcp, TCP_CLASSES) if framing == "tcp" else (fuzz.rtu, RTU_CLASSES)
     blocks = []
     for _ in range(ROUNDS):

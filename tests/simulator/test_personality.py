@@ -102,7 +102,7 @@ def test_a_personality_is_data() -> None:
     assert personality.manners == Manners(sessions_max=1)
 
 
-@pytest.mark.mutation(FILE, "if source.endswith(SUFFIX):", "if False:")
+@pytest.mark.mutation("adapters/shipped.py", "if source.endswith(SUFFIX):", "if False:")
 def test_a_personality_of_ones_own_is_a_path(tmp_path: Path) -> None:
     """Of a file that ends in .toml."""
     path = tmp_path / "odd.toml"
@@ -184,7 +184,7 @@ def test_what_is_missing_is_said() -> None:
         parse(LEAST.replace('sources = ["a test"]', ""), "odd.toml")
 
 
-@pytest.mark.mutation(FILE, "if path.stat().st_size > BYTES_MAX:", "if False:")
+@pytest.mark.mutation("adapters/shipped.py", "if path.stat().st_size > self.bytes_max:", "if False:")
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     """No such name, no such file, no TOML, no text, far too long: one line, and what to do."""
     missing = tmp_path / "missing.toml"

@@ -153,9 +153,7 @@ def test_an_unlock_register_beside_the_map() -> None:
     assert bench.unit.read(7, 2) == Refusal.ILLEGAL_ADDRESS
 
 
-@pytest.mark.mutation(
-    "simulator/quirks/extra.py", "self.has(at) and self._registers[at].writable", "self.has(at)"
-)
+@pytest.mark.mutation("simulator/quirks/extra.py", "self.has(at) and self._at[at].writable", "self.has(at)")
 def test_a_register_beside_the_map_that_cannot_be_written() -> None:
     """It gets exception 2."""
     bench = Bench(register=[{"name": "fixed", "address": 9, "value": 4, "writable": False}])
@@ -182,7 +180,7 @@ def test_a_change_of_direction_needs_a_stop() -> None:
 
 
 @pytest.mark.mutation(RULES, "if rule.budget and all(", "if False and all(")
-@pytest.mark.mutation(QUIRKS, "self._writes[address] = self._writes.get(address, 0) + 1", "pass")
+@pytest.mark.mutation(QUIRKS, "self._wear.wrote(range(request.address, request.end))", "pass")
 def test_a_register_wears_out() -> None:
     """After its budget of writes, and power does not heal it; what is refused does not wear it."""
     bench = Bench(quirk("refuse", "802.SoCRsvMin", budget=3, answer=4))

@@ -158,6 +158,14 @@ def test_a_damaged_frame_on_a_serial_line() -> None:
     assert bench.unit.garble(line.encode(echo, 1, 0)) == line.encode(echo + b"\0\0", 1, 0)
 
 
+@pytest.mark.mutation("simulator/quirks/frames.py", "bytes(max(0, len(pdu) - 2))", "bytes(len(pdu) - 2)")
+def test_an_exception_is_damaged_as_well() -> None:
+    """Two bytes, of which one is left; several damages at a time, in the order of the file."""
+    bench = Bench(quirk("frame", damage="short"), quirk("frame", damage="zeros"))
+    bench.read("704.WSet")
+    assert bench.unit.garble(adu(b"\x83\2", transaction=9)) == adu(b"\x83", transaction=9)
+
+
 # -- as a unit ----------------------------------------------------------------------------------------
 
 
@@ -276,3 +284,13 @@ def test_every_common_fault_can_be_started() -> None:
         bench.unit.garble(adu(READ))
         bench.unit.stop(name)
     assert len(bench.unit.offered) >= 20
+
+
+@pytest.mark.mutation("simulator/faults.toml", "value = 0, every = 5", "value = 0, every = 4")
+def test_a_counter_that_reads_0_now_and_then() -> None:
+    """Every fifth time, and only while the fault is on."""
+    bench = Bench(values={"701.TotWhInj": 1234})
+    bench.unit.start("counter_glitches")
+    assert [bench.number("701.TotWhInj") for _ in range(6)] == [1234] * 4 + [0, 1234]
+    bench.unit.stop("counter_glitches")
+    assert [bench.number("701.TotWhInj") for _ in range(6)] == [1234] * 6
