@@ -9,10 +9,7 @@ from the texts here.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from adapters.profile_codec import WordOrder
 from adapters.profile_face import Face
 from adapters.profile_register import Part, Register
+from adapters.shipped import Shelf
 from ledger.errors import HilError, shorten
 from ledger.model import Reference
 
@@ -29,13 +27,15 @@ PROFILE_BYTES_MAX: Final = 1 << 18
 REGISTERS_MAX: Final = 512
 STEPS_MAX: Final = 16
 """Frames of one command. Every one more is one more place to die in."""
-SUFFIX: Final = ".toml"
 
 
 class ProfileError(HilError):
     """A profile that cannot be used; nothing was sent."""
 
     exit_code = 2
+
+
+SHELF: Final = Shelf("profile", "adapters", "profiles", PROFILE_BYTES_MAX, ProfileError)
 
 
 class Write(Part):
@@ -338,8 +338,7 @@ def frames(profile: RegisterProfile) -> Iterator[tuple[str, Frame]]:
 
 def shipped_profiles() -> tuple[str, ...]:
     """The names of the profiles that ship with the kit."""
-    folder = resources.files("adapters") / "profiles"
-    return tuple(sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX)))
+    return SHELF.names()
 
 
 def load_profile(name: str | Path) -> RegisterProfile:
@@ -347,33 +346,13 @@ def load_profile(name: str | Path) -> RegisterProfile:
 
     Raises :class:`ProfileError`, which names file, key, value and remedy.
     """
-    source = str(name)
-    if source.endswith(SUFFIX):
-        path = Path(source)
-        try:
-            if path.stat().st_size > PROFILE_BYTES_MAX:
-                raise ProfileError(f"{source}: is longer than {PROFILE_BYTES_MAX:,} bytes; give a profile")
-            return parse_profile(path.read_text(encoding="utf-8"), source)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ProfileError(f"{source}: cannot be read ({reason}); give a readable TOML file") from None
-    if source not in shipped_profiles():
-        known = ", ".join(shipped_profiles())
-        raise ProfileError(
-            f"profile = {source!r}: there is no such profile; give the path of a {SUFFIX} file, or one of {known}"
-        )
-    file = resources.files("adapters") / "profiles" / f"{source}{SUFFIX}"
-    return parse_profile(file.read_text(encoding="utf-8"), f"{source}{SUFFIX}")
+    return parse_profile(*SHELF.read(name))
 
 
 def parse_profile(text: str, source: str) -> RegisterProfile:
     """A profile from TOML; ``source`` is what messages call it. Raises :class:`ProfileError`."""
     try:
-        document = json.dumps(tomllib.loads(text), default=str)
-    except tomllib.TOMLDecodeError as error:
-        raise ProfileError(f"{source}: is not TOML: {error}; correct that place") from None
-    try:
-        return RegisterProfile.model_validate_json(document)
+        return RegisterProfile.model_validate_json(SHELF.json(text, source))
     except ValidationError as error:
         raise ProfileError(f"{source}: {_explain(error)}") from None
 

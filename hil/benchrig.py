@@ -153,9 +153,10 @@ class BenchRig:
             unit = TARGET.validate_python({key: value for key, value in reached.items() if value is not None})
         assert isinstance(unit, ModbusTarget)
         self._unit = unit.model_dump(mode="json", exclude_none=True)
-        where = place(self._config)
+        rehearsed = self._stand_in is not None
+        where = place(self._config, self._unit if rehearsed else None)
         self._session = Session(unit)
-        with told_apart(where):
+        with told_apart(where, rehearsed=rehearsed):
             await self._time.watch(self._session.side())
         self._tap = SharedTap(
             self._session,
@@ -178,7 +179,7 @@ class BenchRig:
             "journal": str(self._folder / "guardian.jsonl"),
             "remove": [str(self._clock_folder)],
         }
-        with told_apart(where):
+        with told_apart(where, rehearsed=rehearsed):
             post, settings, kept = await self._posted(GUARDIAN)
             self.arrival = await post.start(settings, kept)
         self.control = control_map(self.arrival.points)

@@ -255,6 +255,7 @@ def _pulse(said: _Said, config: Config, actuator: Actuator, sample: Sample) -> N
         seq=1,
         power_w=pulse.power_w,
         duration_s=pulse.duration_s,
+        reference=pulse.reference,
         start_by_s=sample.at_wall_s + DAY_S,
     )
     try:

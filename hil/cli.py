@@ -168,16 +168,18 @@ def _exit(found: dict[str, int], *, whole: bool) -> int:
 
 @app.command("list")
 def list_scenarios() -> None:
-    """List scenarios with their needs and what is expected, and trials with what happens in them."""
+    """List scenarios with what is expected, trials with what happens, and what the simulator can be."""
     _print(listing.listed())
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="The name of a scenario or a trial.")]) -> None:
-    """Show one scenario, trial or personality whole."""
+def show(name: Annotated[str, typer.Argument(help="A name from 'hil list'.")]) -> None:
+    """Show one scenario, trial, personality, face or system whole."""
     lines = listing.shown(name)
     if lines is None:
-        raise Usage(f"{name}: there is no such scenario, trial or personality; 'hil list' shows the names")
+        raise Usage(
+            f"{name}: there is no such scenario, trial, personality, face or system; 'hil list' shows the names"
+        )
     _print(lines)
 
 
@@ -225,10 +227,8 @@ def simulate(
     """Serve the battery simulator over Modbus/TCP, on the real clock, until stopped."""
     if host is not None and not host.strip():
         raise Usage("--host: is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for all")
-    settings, _, _ = configs.load(config)
-    asyncio.run(
-        serve.serve(settings, host or settings.link.host, settings.link.port if port is None else port)
-    )
+    settings, name, _ = configs.load(config, commanded=False)
+    asyncio.run(serve.serve(settings, name, host, port))
 
 
 @app.command("new-adapter")

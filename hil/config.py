@@ -37,12 +37,11 @@ from hil.config_sections import (
     TargetSection,
     zoned,
 )
-from hil.config_simulator import FleetSection, SimulatorSection, SiteSection
+from hil.config_simulator import FleetSection, SimulatorSection, SiteSection, unfit_fleet, unheeded
 from hil.exits import BAD_INPUT
 from hil.explain import explain
 from ledger.errors import HilError, one_line
 from ledger.sqlite_open import SAFE
-from simulator.fleet import UNITS_PER_PORT_MAX
 
 __all__ = [
     "ArmingSection",
@@ -169,7 +168,9 @@ class Config(Section):
     @classmethod
     def _to_come(cls, value: PulseSection, info: ValidationInfo) -> PulseSection:
         clock = info.data.get("clock")
-        if clock is not None and value.start_by is not None and value.start_by <= clock.start:
+        if not _commanded(info) or clock is None or value.start_by is None:
+            return value
+        if value.start_by <= clock.start:
             raise ValueError(
                 f"start_by = {value.start_by.isoformat()} is in the past: the run's clock starts at"
                 f" {clock.start.isoformat()} (clock.start); give a later time"
@@ -199,9 +200,11 @@ class Config(Section):
         return self.clock.start + timedelta(seconds=2 * self.pulse.duration_s + RETRY_S)
 
     @model_validator(mode="after")
-    def _in_time(self) -> Config:
+    def _in_time(self, info: ValidationInfo) -> Config:
         """A retry that comes too late is not sent: that would be said of a worker that did nothing wrong."""
         least = self._start_by_min
+        if not _commanded(info):
+            return self
         if self.start_by < least:
             raise ValueError(
                 f"pulse.start_by = {self.start_by.isoformat()}: two pulses of duration_s ="
@@ -211,8 +214,10 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _observable(self) -> Config:
+    def _observable(self, info: ValidationInfo) -> Config:
         """What cannot be told from nothing is no evidence for or against a worker."""
+        if not _commanded(info):
+            return self
         pulse, device = self.pulse, self.device
         power_w, duration_s = abs(pulse.power_w), pulse.duration_s
         if self.target.kind == "fake":
@@ -269,18 +274,20 @@ class Config(Section):
         return None
 
     @model_validator(mode="after")
-    def _room(self) -> Config:
-        if not self.is_bench and (problem := self.no_room) is not None:
+    def _room(self, info: ValidationInfo) -> Config:
+        if _commanded(info) and not self.is_bench and (problem := self.no_room) is not None:
             raise ValueError(problem)
         return self
 
     @model_validator(mode="after")
-    def _of_its_kind(self) -> Config:
-        problem = (
-            self._bench_problem()
-            if self.is_bench
-            else foreign_problem(self.target.kind, self.model_fields_set, self.link)
-        )
+    def _of_its_kind(self, info: ValidationInfo) -> Config:
+        if not self.is_bench:
+            problem = foreign_problem(self.target.kind, self.model_fields_set, self.link)
+        else:
+            problem = self._bench_problem()
+            if problem is None and _commanded(info):
+                assert self.envelope is not None
+                problem = pulse_problem(self.pulse, self.envelope)
         if problem is not None:
             raise ValueError(problem)
         return self
@@ -294,30 +301,9 @@ class Config(Section):
                 f"device.round_trip_efficiency = {device.round_trip_efficiency:g}: system ="
                 f" {device.system!r} has losses of its own; remove one of them"
             )
-        if self.site is not None and self.simulator.face is not None:
-            raise ValueError(
-                "site: a vendor's face has no house around it yet; remove [site], or simulator.face"
-            )
-        if fleet is None:
-            return self
-        if self.target.kind != "simulator":
-            raise ValueError(
-                f'fleet: is of simulators; remove [fleet], or say target.kind = "simulator" instead of'
-                f' "{self.target.kind}"'
-            )
-        if self.simulator.journal is not None:
-            raise ValueError(
-                "simulator.journal: is one unit's, and this is a fleet; remove it, or give fleet.journals, a folder"
-            )
-        if self.link.transport == "rtu" and max(fleet.ports, -(-fleet.units // UNITS_PER_PORT_MAX)) > 1:
-            raise ValueError(
-                f"fleet.units = {fleet.units}: a serial line has {UNITS_PER_PORT_MAX} units at the most, and is one;"
-                " give fewer, and no ports"
-            )
-        for key in ("serial", "unit"):
-            section = "device" if key == "serial" else "link"
-            if key in getattr(self, section).model_fields_set:
-                raise ValueError(f"{section}.{key}: a fleet's units are numbered; remove it")
+        problem = unheeded(self) or (None if fleet is None else unfit_fleet(fleet, self))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     def _bench_problem(self) -> str | None:
@@ -342,7 +328,12 @@ class Config(Section):
                 f"pulse.start_by = {self.pulse.start_by.isoformat()}: has no meaning on a bench, where each row has"
                 " a time of its own; remove it"
             )
-        return link_problem(self.link) or pulse_problem(self.pulse, self.envelope)
+        return link_problem(self.link)
+
+
+def _commanded(info: ValidationInfo) -> bool:
+    """Whether somebody will send the pulse: ``hil simulate`` does not, and must not be refused because of it."""
+    return (info.context or {}).get("commanded", True) is True
 
 
 def unit_document(config: Config) -> dict[str, Any]:
@@ -384,8 +375,8 @@ def unit_target(config: Config) -> AnyTarget:
         ) from None
 
 
-def load(name: str | None) -> tuple[Config, str, str]:
-    """Read a config: (config, where it was found, SHA-256 of the file).
+def load(name: str | None, *, commanded: bool = True) -> tuple[Config, str, str]:
+    """Read a config: (config, where it was found, SHA-256 of the file). ``commanded`` false: its pulse is not for use.
 
     A file in the working directory wins; the configs that ship with the package are found by the same name.
     Raises :class:`ConfigError`.
@@ -399,7 +390,8 @@ def load(name: str | None) -> tuple[Config, str, str]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{wanted}: is not TOML: {error}; correct that place") from None
     try:
-        config = Config.model_validate(document, context={"folder": Path(wanted).parent.resolve()})
+        context = {"folder": Path(wanted).parent.resolve(), "commanded": commanded}
+        config = Config.model_validate(document, context=context)
     except HilError as error:
         raise ConfigError(f"{wanted}: [target] {error}") from None
     except ValidationError as error:

@@ -98,6 +98,9 @@ _NEEDED: Final[Mapping[Transport, Mapping[str, str]]] = {
 """Keys that a transport cannot do without, and what to do."""
 
 
+_NO_LINE: Final = 'has no meaning with transport = "rtu"; remove it, or change link.transport'
+
+
 def foreign_problem(kind: str, given: set[str], link: LinkSection) -> str | None:
     """What a config without a bench says of one; None if nothing. ``given``: its sections."""
     for name in BENCH_ONLY:
@@ -110,6 +113,9 @@ def foreign_problem(kind: str, given: set[str], link: LinkSection) -> str | None
             f"{_as_written('link', key, link)}: is not a known key without a bench: lines and certificates of a"
             ' simulator are made, or stand in [simulator]; remove it, or say target.kind = "bench"'
         )
+    for key in ("host", "port") if link.transport == "rtu" else ():
+        if getattr(link, key) != LinkSection.model_fields[key].default:
+            return f"{_as_written('link', key, link)}: {_NO_LINE}"
     return None
 
 

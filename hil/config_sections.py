@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from adapters import plugins
+from adapters.aswritten import refuse_lookalike
 from adapters.profile import RegisterProfile
-from ledger.model import DURATION_S_MAX, POWER_W_MAX
+from ledger.model import DURATION_S_MAX, POWER_W_MAX, Reference
 from simulator.physics.losses import system_names
 
 INT16_MAX: Final = 32_767
@@ -24,7 +25,20 @@ SERIAL: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,31}$"
 
 
 class Section(BaseModel):
+    """Some keys, each of which takes what it says, and nothing that only looks like it."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        """A blank text would be taken for a path, for a name, or for nothing at all; and see the function."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("is an empty text; write something, or remove the key")
+        if isinstance(value, str) and not value.isprintable():
+            raise ValueError("has line breaks or other characters that cannot be printed; write it without")
+        refuse_lookalike(value, cls.model_fields[info.field_name or ""].annotation)
+        return value
 
 
 class TargetSection(Section):
@@ -119,13 +133,14 @@ class DeviceSection(Section):
 
     serial: str = Field(default="HIL-0001", pattern=SERIAL)
     """Names the device in commands, too."""
-    capacity_wh: float = Field(default=25_000.0, gt=0, le=WH_MAX)
+    capacity_wh: float = Field(default=25_000.0, ge=1, le=WH_MAX)
+    """Registers count whole Wh, and whole W of ``power_w_max``: less than one is none."""
     stored_wh: float = Field(default=20_000.0, ge=0)
     reserve_wh: float = Field(default=7_500.0, ge=0)
     round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
     system: str | None = Field(default=None, min_length=1)
     """A measured set of losses, delays and standby in the place of ``round_trip_efficiency``, by name."""
-    power_w_max: float = Field(default=5_000.0, gt=0)
+    power_w_max: float = Field(default=5_000.0, ge=1)
 
     @field_validator("system")
     @classmethod
@@ -218,6 +233,8 @@ class PulseSection(Section):
     power_w: float = Field(default=2_000.0, ge=-POWER_W_MAX, le=POWER_W_MAX)
     """Positive discharges."""
     duration_s: float = Field(default=3_600.0, ge=1, le=DURATION_S_MAX)
+    reference: Reference = Field(default=Reference.INVERTER_AC, strict=False)
+    """Where this power is meant: ``inverter_ac``, or ``battery_dc`` on units that set and measure it there."""
     start_by: datetime | None = None
     """No first frame after this; default one day after the clock's start, or later if two pulses take longer."""
 

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from math import ceil
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from adapters.profile import load_profile as load_register_profile
 from hil.config_sections import Section, folder_of
-from ledger.errors import HilError
+from ledger.errors import HilError, shorten
 from simulator import personality
 from simulator.fleet import UNITS_PER_PORT_MAX
 from simulator.physics.site import STEPS_MAX, Profile, load_profile
+from simulator.points.chains import CHAINS
+from simulator.traits import Traits
+
+if TYPE_CHECKING:
+    from hil.config import Config
 
 FLEET_MAX: Final = 10_000
-"""Units of one process: ten times what anybody asked for, and still 100 MB."""
+"""Units of one process: ten times what anybody asked for, and 30 MB, or 250 MB with journals."""
+SITE_W_MAX: Final = 1e6
+"""A thousand times what a house draws: what is more was not meant in watts."""
+MINUTES: Final = 1440
+"""Of a day: it has no step that is shorter, or that ends within one."""
+SEED_MAX: Final = 2**32 - 1
+"""Python takes a negative one for its magnitude, and so for another fleet's."""
+_NO_SIMULATOR: Final = (
+    "is of a simulator, and target.kind = 'fake' is none; remove it, or say target.kind = 'simulator'"
+)
+A_DAY: Final = "W as a number, a list of a day's steps, W each, or a CSV file of lines HH:MM,watts"
+TLS_KEYS: Final = ("certificate", "key", "ca", "client_certificate")
+LINE_KEYS: Final = ("line", "baudrate", "parity", "stopbits")
+MAP_KEYS: Final = ("base", "models", "scale", "timer")
+"""Of SunSpec's registers, which a vendor's take the place of."""
 
 
 class SimulatorSection(Section):
@@ -80,13 +100,6 @@ class SimulatorSection(Section):
             raise ValueError("has no [face], so a simulator cannot show it; give a profile that has one")
         return value
 
-    @field_validator("base", "models", "scale")
-    @classmethod
-    def _of_sunspec(cls, value: object, info: ValidationInfo) -> object:
-        if info.data.get("face") is not None:
-            raise ValueError("is of a SunSpec map, and face is another; remove one of them")
-        return value
-
     @field_validator("ca")
     @classmethod
     def _all(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -110,17 +123,27 @@ class SiteSection(Section):
     default_mode: Literal["self_use", "idle"] = "self_use"
     """What the unit does when nobody commands it: hold the grid meter at 0, or nothing."""
 
-    @field_validator("load", "pv")
+    @field_validator("load", "pv", mode="before")
     @classmethod
-    def _a_profile(cls, value: float | list[float] | str, info: ValidationInfo) -> float | list[float] | str:
-        if isinstance(value, str):
+    def _a_day(cls, value: Any, info: ValidationInfo) -> Any:
+        """Whatever way it is given, it is a day of powers that a house can have."""
+        if isinstance(value, str) and value.strip():
             value = str((folder_of(info) / value).resolve())
-        elif isinstance(value, list) and not 1 <= len(value) <= STEPS_MAX:
-            raise ValueError(f"has {len(value)} steps; give 1 to {STEPS_MAX}")
+        elif isinstance(value, list):
+            _even(value)
+        elif not _is_number(value):
+            raise ValueError(f"is no power; give {A_DAY}")
         try:
-            day_of(value)
+            day = day_of(value)
         except HilError as error:
             raise ValueError(_reason(error, str(value))) from None
+        for start_s, watts in day.steps:
+            if not 0.0 <= watts <= SITE_W_MAX:
+                at = f"{start_s // 3600:02.0f}:{start_s % 3600 // 60:02.0f}"
+                raise ValueError(
+                    f"{watts:g} W from {at} on is no power of a house: load and pv are magnitudes; give 0 to"
+                    f" {SITE_W_MAX:,.0f}"
+                )
         return value
 
 
@@ -132,7 +155,7 @@ class FleetSection(Section):
     """Ports from ``link.port`` on, or of the system's choice if that is 0; 0: as few as hold the units, 247 each."""
     stored_spread_wh: float = Field(default=0.0, ge=0)
     """Each unit begins with ``device.stored_wh`` give or take as much, within reserve and capacity."""
-    seed: int = 1
+    seed: int = Field(default=1, ge=0, le=SEED_MAX)
     """The same seed, the same spread."""
     journals: str | None = Field(default=None, min_length=1)
     """A folder for a journal of each unit; without it all is forgotten."""
@@ -150,6 +173,136 @@ class FleetSection(Section):
         return value
 
 
+def unheeded(config: Config) -> str | None:
+    """What is said of a simulator, and would be passed over in silence; None if nothing is."""
+    if config.target.kind == "fake":
+        for key in _set(config.simulator, *SimulatorSection.model_fields):
+            return f"simulator.{key}: {_NO_SIMULATOR}"
+        for key, value in (("site", config.site), ("device.system", config.device.system)):
+            if value is not None:
+                return f"{key}: {_NO_SIMULATOR}"
+    return _of_another_map(config) or _of_another_wire(config)
+
+
+def _of_another_wire(config: Config) -> str | None:
+    """What is said of the wire, and not of the one that there is."""
+    transport = config.link.transport
+    of_a_line, of_tls = transport == "rtu", transport == "tls"
+    for keys, heeded, better in (
+        (LINE_KEYS, of_a_line, "rtu"),
+        (TLS_KEYS, of_tls, "tls"),
+        (("sessions_max",), not of_a_line, "rtu-tcp"),
+    ):
+        for key in () if heeded else _set(config.simulator, *keys):
+            return (
+                f"{_as_written(config.simulator, key)}: has no meaning with link.transport = {transport!r}; remove it,"
+                f" or say {better!r} there"
+            )
+    return None
+
+
+def _of_another_map(config: Config) -> str | None:
+    """What is said of SunSpec's registers where a vendor's take their place, or of registers that are not there."""
+    simulator = config.simulator
+    known = None if simulator.personality is None else personality.load(simulator.personality)
+    whose = "face" if simulator.face is not None else "personality"
+    if simulator.face is not None or (known is not None and known.profile is not None):
+        why = f"is of a SunSpec map, and {_as_written(simulator, whose)} brings another; remove one of them"
+        for key in _set(simulator, *MAP_KEYS):
+            return f"{_as_written(simulator, key)}: {why}"
+        if config.target.commit != "block":
+            return f"target.commit = {config.target.commit!r}: {why}"
+    if known is None or simulator.face is None:
+        return None if known is None else _lacking(simulator, known)
+    if known.profile not in (None, simulator.face):
+        return (
+            f"{_as_written(simulator, 'face')}: personality {known.name} brings {known.profile!r};"
+            " remove one of them"
+        )
+    if known.traits != Traits():
+        return (
+            f"{_as_written(simulator, 'personality')}: is about a SunSpec unit, and simulator.face brings another map;"
+            " remove one of them"
+        )
+    return None
+
+
+def _lacking(simulator: SimulatorSection, known: personality.Personality) -> str | None:
+    """Why the models that are asked for do not show what a personality is about."""
+    if known.models is None or "models" not in simulator.model_fields_set:
+        return None
+    needed = set(CHAINS[known.models])
+    enough = [name for name, models in CHAINS.items() if needed <= set(models)]
+    if simulator.models in enough:
+        return None
+    return (
+        f"{_as_written(simulator, 'models')}: has not the registers that personality {known.name} is about; say"
+        f" {' or '.join(map(repr, enough))}, or leave it out"
+    )
+
+
+def _set(simulator: SimulatorSection, *keys: str) -> list[str]:
+    """Which of ``keys`` say something: a default, written down or not, says nothing."""
+    fields = SimulatorSection.model_fields
+    return [key for key in keys if getattr(simulator, key) != fields[key].default]
+
+
+def _as_written(section: Section, key: str) -> str:
+    return f"simulator.{key} = {shorten(getattr(section, key))}"
+
+
+def unfit_fleet(fleet: FleetSection, config: Config) -> str | None:
+    """Why the units of a fleet cannot be as the other sections have it; None if they can."""
+    if config.target.kind != "simulator":
+        return (
+            'fleet: is of simulators; remove [fleet], or say target.kind = "simulator" instead of'
+            f' "{config.target.kind}"'
+        )
+    if config.simulator.journal is not None:
+        return "simulator.journal: is one unit's, and this is a fleet; remove it, or give fleet.journals, a folder"
+    if config.link.transport == "rtu":
+        if fleet.units > UNITS_PER_PORT_MAX:
+            return (
+                f"fleet.units = {fleet.units}: a serial line has {UNITS_PER_PORT_MAX} units at the most; give fewer, or"
+                ' say link.transport = "rtu-tcp"'
+            )
+        if fleet.ports:
+            return (
+                f"fleet.ports = {fleet.ports}: link.transport = 'rtu' is one serial line, with all units on it;"
+                " remove it"
+            )
+    if fleet.stored_spread_wh > config.device.capacity_wh:
+        return (
+            f"fleet.stored_spread_wh = {fleet.stored_spread_wh:g}: is more than a unit holds, device.capacity_wh ="
+            f" {config.device.capacity_wh:g}; give that at most"
+        )
+    for section, key in (("device", "serial"), ("link", "unit")):
+        if key in getattr(config, section).model_fields_set:
+            return f"{section}.{key}: a fleet's units are numbered; remove it"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    """As TOML has them: ``true`` is none, nor is what no float can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < sys.float_info.max
+
+
+def _even(day: list[Any]) -> None:
+    """Raise ``ValueError`` unless every step of a day is a number, and ends on a minute."""
+    if not 1 <= len(day) <= STEPS_MAX:
+        raise ValueError(f"has {len(day)} steps; give 1 to {STEPS_MAX}")
+    if MINUTES % len(day):
+        raise ValueError(
+            f"{len(day)} steps are no day of equal steps of whole minutes; a day has 24 hours, in UTC: give 24 (hours),"
+            " 48, 96 (quarters of an hour), 288, 1440, or another number of steps that divides 1440"
+        )
+    for number, watts in enumerate(day, 1):
+        if not _is_number(watts):
+            raise ValueError(
+                f"step {number} of {len(day)} is {shorten(watts)}, and no power; give W as a number"
+            )
+
+
 def day_of(value: float | list[float] | str) -> Profile:
     """A day of power, as a config may give it. Raises ``ProfileUnusable`` for a bad file."""
     if isinstance(value, str):
@@ -165,6 +318,6 @@ def _placed(value: str, info: ValidationInfo) -> str:
 def _reason(error: HilError, value: str) -> str:
     """What is wrong, without the value that the message about a config's key gives already."""
     said = str(error)
-    for head in (f"personality = {value!r}: ", f"{value}: "):
+    for head in (f"personality = {value!r}: ", f"profile = {value!r}: ", f"{value}: "):
         said = said.removeprefix(head)
     return said

@@ -24,7 +24,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         hint = f"did you mean {close[0]}?" if close else f"the keys here are {', '.join(known)}"
         message = f"is not a known key; {hint}"
     elif kind == "missing":
-        return f"{key}: is missing, and has no default; give it, as in configs/bench-tcp.toml"
+        example = "fleet-1000" if keys[0] == "fleet" else "bench-tcp"
+        return f"{key}: is missing, and has no default; give it, as in configs/{example}.toml"
     elif isinstance(value, dict):
         return f"{key}: {message}" if key else message
     elif kind == "model_type":
@@ -43,9 +44,9 @@ REMEDIES: Final = {
     "string_type": "write a text, in quotes",
     "literal_error": "choose one of these",
     "finite_number": "give one",
-    "greater_than": "give more than {gt:g}",
-    "greater_than_equal": "give {ge:g} at least",
-    "less_than_equal": "give {le:g} at most",
+    "greater_than": "give more than {gt:.10g}",
+    "greater_than_equal": "give {ge:.10g} at least",
+    "less_than_equal": "give {le:.10g} at most",
     "string_too_short": "write something, or remove the key",
     "string_pattern_mismatch": "give letters and digits, without blanks",
 }
@@ -65,6 +66,8 @@ def _shown(value: object) -> str:
     """A value as it stands in the file, more or less."""
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value) if isinstance(value, date | time) else shorten(value)
 
 

@@ -1,33 +1,26 @@
-"""What ``hil list`` and ``hil show`` say of scenarios, trials and personalities, line by line, on a hundred columns."""
+"""What ``hil list`` and ``hil show`` say of scenarios, trials and units, line by line, on a hundred columns."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
+from hil import listing_units
+from hil.columns import NAME, hanging, sentence
 from hil.scenarios import SUITES, Scenario, suite
 from hil.scenarios.model import Expected
 from hil.trials import SUITES as TRIAL_SUITES
 from hil.trials import loadable
 from hil.trials.model import Trial
-from simulator import personality, personality_docs
-from simulator.personality import Personality
-
-COLUMNS: Final = 100
-"""Wide enough for a sentence beside a name, narrow enough for two windows side by side."""
-_NAME: Final = 31
-"""Columns of a name."""
 
 
 def listed() -> Iterator[str]:
-    """Every suite with what is in it; behind them the personalities that the simulator can have."""
+    """Every suite with what is in it; behind them what the simulator can be."""
     for name, scenarios in SUITES.items():
         yield f"suite {name}"
         for scenario in scenarios:
             needs = ", ".join(sorted(scenario.needs)) or "nothing"
             wanted = " ".join(f"{w} {e.applications}" for w, e in scenario.expected.items())
-            yield f"  {scenario.name:{_NAME}} needs {needs:10} applications: {wanted}"
+            yield f"  {scenario.name:{NAME}} needs {needs:10} applications: {wanted}"
     for name in TRIAL_SUITES:
         yield f"suite {name}"
         found, lost = loadable(name)
@@ -35,23 +28,21 @@ def listed() -> Iterator[str]:
         for trial in found:
             again = trial.story in told
             told.add(trial.story)
-            yield from _hanging(f"  {trial.name:{_NAME}} ", "the same" if again else _sentence(trial.story))
+            yield from hanging(f"  {trial.name:{NAME}} ", "the same" if again else sentence(trial.story))
         for line in lost:
-            yield from _hanging("  ", line)
-    yield "personalities of the simulator"
-    for known in personality.shipped():
-        yield from _hanging(f"  {known:{_NAME}} ", _sentence(personality.load(known).title))
+            yield from hanging("  ", line)
+    yield from listing_units.listed()
 
 
 def shown(name: str) -> list[str] | None:
-    """One scenario, trial or personality whole; None if there is none of that name."""
+    """One scenario, trial, personality, face or system whole; None if there is none of that name."""
     for scenario in suite("all"):
         if scenario.name == name:
             return list(_scenario(scenario))
     found, _ = loadable("all")
     if (trial := next((trial for trial in found if trial.name == name), None)) is not None:
         return list(_trial(trial))
-    return list(_personality(personality.load(name))) if name in personality.shipped() else None
+    return listing_units.shown(name)
 
 
 def _scenario(scenario: Scenario) -> Iterator[str]:
@@ -79,12 +70,12 @@ def _expected(expected: Expected) -> str:
 
 
 def _trial(trial: Trial) -> Iterator[str]:
-    yield from _hanging(f"{trial.name}: ", _sentence(trial.story), indent=2)
-    yield from _hanging("theme   ", trial.theme)
-    yield from _hanging("source  ", trial.source)
-    yield from _hanging("engine  ", trial.engine)
+    yield from hanging(f"{trial.name}: ", sentence(trial.story), indent=2)
+    yield from hanging("theme   ", trial.theme)
+    yield from hanging("source  ", trial.source)
+    yield from hanging("engine  ", trial.engine)
     if (lacking := trial.lacking()) is not None:
-        yield from _hanging("here    ", f"it cannot run: {lacking}")
+        yield from hanging("here    ", f"it cannot run: {lacking}")
     yield from _classes(
         "has to come out, each at least once:", trial.classes, trial.reached - trial.never_pass
     )
@@ -99,21 +90,6 @@ def _trial(trial: Trial) -> Iterator[str]:
         yield from (f"  {name} = {value}" for name, value in trial.figures.items())
 
 
-def _personality(known: Personality) -> Iterator[str]:
-    yield from _hanging(f"{known.name}: ", _sentence(known.title), indent=2)
-    yield from _hanging("does    ", known.about)
-    yield from _hanging("is      ", known.reproduces)
-    for source in known.sources:
-        yield from _hanging("source  ", source)
-    if known.limits:
-        yield from _hanging("but     ", known.limits)
-    if known.classes:
-        yield from _hanging("classes ", ", ".join(known.classes))
-    for line in personality_docs.shown(known):
-        yield from _hanging("sets    ", line)
-    yield from _hanging("use it  ", f'personality = "{known.name}" under [simulator] in a config')
-
-
 def _classes(head: str, meanings: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
     """The classes of ``names``, in the order of the trial."""
     wanted: Sequence[str] = [name for name in meanings if name in set(names)]
@@ -121,22 +97,4 @@ def _classes(head: str, meanings: Mapping[str, str], names: Iterable[str]) -> It
         yield head
         width = max(map(len, wanted))
         for name in wanted:
-            yield from _hanging(f"  {name:{width}}  ", meanings[name])
-
-
-def _sentence(story: str) -> str:
-    """With a capital and a full stop, however it was written down."""
-    return f"{story[:1].upper()}{story[1:].rstrip('.')}."
-
-
-def _hanging(head: str, text: str, *, indent: int | None = None) -> list[str]:
-    """``text`` behind ``head``, folded; what follows stands below its beginning, or ``indent`` columns in."""
-    below = " " * (len(head) if indent is None else indent)
-    return textwrap.wrap(
-        text,
-        COLUMNS,
-        initial_indent=head,
-        subsequent_indent=below,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+            yield from hanging(f"  {name:{width}}  ", meanings[name])

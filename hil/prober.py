@@ -29,7 +29,7 @@ from hil.exits import FAULT, OK, UNSAFE, exit_code
 from hil.probe_plan import Count, beyond, counter_lag_s, counter_step_wh, judge, rewrite, takes
 from hil.restore import registers
 from ledger.errors import CommandRefused, HilError, UnitError, WrongUnit
-from ledger.model import Confirmed, Outcome, Pulse, Release, Sample, Step, Unknown, describe
+from ledger.model import Confirmed, Outcome, Pulse, Reference, Release, Sample, Step, Unknown, describe
 from ledger.ports import Actuator, Clock
 from ledger.reconcile import counter_wh
 
@@ -60,6 +60,8 @@ class Orders:
     """Of every set-point; positive discharges."""
     timers_s: tuple[float, ...]
     """Durations for the timer, the first that the unit can hold."""
+    reference: Reference = Reference.INVERTER_AC
+    """Where this power is meant; text on the way to the prober."""
     long_s: float = 0.0
     """Duration of the set-point over which the unit is switched off."""
     power_cycle: bool = False
@@ -197,6 +199,7 @@ class Prober:
                 seq=seq,
                 power_w=self._orders.power_w,
                 duration_s=duration_s,
+                reference=Reference(self._orders.reference),
                 start_by_s=self._clock.wall_s() + LOST_S,
             )
             try:

@@ -30,7 +30,7 @@ from hil.probe_record import ProbeRecord, TimerFound, save
 from hil.probe_words import lines
 from hil.prober import MESSAGE_BYTES_MAX, SWITCH_S_MAX, Orders, short_timer_s
 from hil.realtime import RealTime, starting
-from hil.standin import StandIn
+from hil.standin import StandIn, unfit
 from hil.stopping import BENCH_NOTE, stopping, to_the_end
 from hil.unitlock import UnitLock
 from hil.virtualtime import VirtualTime
@@ -124,6 +124,7 @@ class Probing:
             seq=0,
             power_w=pulse.power_w,
             duration_s=pulse.duration_s,
+            reference=pulse.reference,
             start_by_s=self._time.wall_s(),
         )
 
@@ -159,6 +160,7 @@ class Probing:
         return Orders(
             serial=config.serial,
             power_w=config.pulse.power_w,
+            reference=config.pulse.reference,
             timers_s=(short_s, pulse_s) if short_s < pulse_s else (pulse_s,),
             long_s=float(int(long_s)) if self._power_cycle else 0.0,
             power_cycle=self._power_cycle,
@@ -371,8 +373,8 @@ def _refuse(config: Config, name: str, permission: Permission, *, power_cycle: b
             f'{name}: target.kind = "{config.target.kind}": has no unit to probe; give a config with target.kind ='
             ' "bench", such as configs/bench-tcp.toml'
         )
-    if permission.rehearse and config.no_room is not None:
-        raise ConfigError(f"{name}: {config.no_room}")
+    if permission.rehearse and (problem := config.no_room or unfit(config)) is not None:
+        raise ConfigError(f"{name}: {problem}")
     if power_cycle and permission.rehearse and config.link.transport == "rtu":
         raise ConfigError(
             f'{name}: link.transport = "rtu": with --power-cycle a stand-in on a serial line would come back on another'

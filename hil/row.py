@@ -221,6 +221,7 @@ def suite_pulse(config: Config, scenario: Scenario, time: RunTime) -> Pulse:
         seq=1,
         power_w=config.pulse.power_w,
         duration_s=config.pulse.duration_s,
+        reference=config.pulse.reference,
         start_by_s=start_by_s,
     )
 

@@ -22,6 +22,7 @@ from hil.row import RowResult, aborted
 from hil.runner import Runner
 from hil.scenarios import SUITES, Scenario, suite
 from hil.scenarios.model import WORKERS, Worker
+from hil.standin import unfit
 from hil.stopping import Stop
 from hil.trialrun import WORKER, TrialRunner, aborted_trial
 from hil.trials import SUITES as TRIAL_SUITES
@@ -109,8 +110,8 @@ def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
             configs.unit_target(settings)
         except configs.ConfigError as error:
             raise configs.ConfigError(f"{name}: {error}") from None
-    elif settings.no_room is not None:
-        raise configs.ConfigError(f"{name}: {settings.no_room}")
+    elif (problem := settings.no_room or unfit(settings)) is not None:
+        raise configs.ConfigError(f"{name}: {problem}")
 
 
 def _chosen(

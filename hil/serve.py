@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import resource
 import signal
 import sqlite3
@@ -19,28 +20,29 @@ from hil.clock import RealClock
 from hil.config import Config
 from hil.exits import BAD_INPUT, UNREACHABLE
 from hil.rig import SPOKEN
-from hil.standin import unit_settings
-from hil.unitmaker import character_of, face_of, make_unit, manners_of
+from hil.serve_told import Served, Server, journal_line, scattered, told
+from hil.standin import unfit, unit_settings
+from hil.unitmaker import make_unit, manners_of
 from ledger.errors import HilError
-from simulator import Device, JournalInUse, JournalUnusable, SerialServer, ServerTls, SimulatorServer
+from simulator import JournalInUse, JournalUnusable, SerialServer, ServerTls, SimulatorServer
 from simulator.controlport import ControlPort
 from simulator.fleet import Berth, FleetServer, berths, energies_wh, serial
-from simulator.points.chains import CHAINS
 from simulator.quirks.quirky import Quirky
 from simulator.tls import OPERATOR, VIEWER
 from simulator.unit import Unit
 
-PORTS_SHOWN_MAX: Final = 20
-"""A line for each port of a fleet, as long as that is fewer than a screen; those after them follow one by one."""
-
+PORT_MAX: Final = 0xFFFF
 T = TypeVar("T")
-Server = SimulatorServer | SerialServer | FleetServer
 
 
 class CannotServe(HilError):
     """The simulator did not start."""
 
     exit_code = BAD_INPUT
+
+
+class WrongOption(CannotServe):
+    """It did not start because of the command line, whatever the config says."""
 
 
 class LineGone(HilError):
@@ -50,35 +52,78 @@ class LineGone(HilError):
 
 
 @dataclass(frozen=True)
-class Served:
-    """A server that runs."""
+class Address:
+    """Where to serve, and who says so."""
 
-    server: Server
-    where: str
-    """In words."""
-    ports: tuple[int, ...]
-    """A fleet's, in order."""
+    host: str
+    port: int
+    host_said: str = "link.host"
+    port_said: str = "link.port"
+
+    @classmethod
+    def of(cls, config: Config, host: str | None, port: int | None) -> Address:
+        """As the config has it, or the command line instead. Raises :class:`WrongOption`."""
+        if config.link.transport == "rtu":
+            for option, given in (("--host", host), ("--port", port or None)):
+                if given is not None:
+                    raise WrongOption(
+                        f"{option} {given}: has no meaning on a serial line (link.transport = 'rtu'); leave it out"
+                    )
+        return cls(
+            config.link.host if host is None else host,
+            config.link.port if port is None else port,
+            "link.host" if host is None else "--host",
+            "link.port" if port is None else "--port",
+        )
+
+    def refused(self, key: str, problem: str) -> CannotServe:
+        """What is said of a host or a port, in the name of whoever gave it."""
+        said = self.host_said if key == "host" else self.port_said
+        value = getattr(self, key)
+        if said.startswith("--"):
+            return WrongOption(f"{said} {value}: {problem}")
+        return CannotServe(f"{said} = {value}: {problem}")
 
 
-async def serve(config: Config, host: str, port: int) -> None:
-    """Serve until Ctrl-C, SIGTERM or SIGHUP; says where. Raises :class:`CannotServe`, :class:`LineGone`."""
+async def serve(config: Config, name: str, host: str | None, port: int | None) -> None:
+    """Serve until Ctrl-C, SIGTERM or SIGHUP; says where.
+
+    ``name`` is the config's file; ``host`` and ``port`` go before what it says. Raises :class:`CannotServe`,
+    :class:`LineGone`.
+    """
+    try:
+        await _serve(config, Address.of(config, host, port))
+    except WrongOption:
+        raise
+    except CannotServe as error:
+        raise CannotServe(f"{name}: {error}") from None
+
+
+async def _serve(config: Config, address: Address) -> None:
+    if config.target.kind == "fake":
+        raise CannotServe(
+            "target.kind = 'fake': is a file, and no unit that could be served; nothing was started: say target.kind ="
+            " 'simulator', or leave it out"
+        )
+    if (problem := unfit(config)) is not None:
+        raise CannotServe(f"{problem}; nothing was started")
     with ExitStack() as stack:
         before_kib = _resident_kib()
         units = []
         for unit in _units(config):
             units.append(stack.enter_context(closing(unit)))
         unit_kib = (_resident_kib() - before_kib) / len(units)
-        tls, folder = stack.enter_context(_tls(config, host))
-        served = await _start(config, units, (host, port), tls)
+        tls, folder = stack.enter_context(_tls(config, address.host))
+        served = await _start(config, units, address, tls)
         try:
-            control = await _control_port(config, units)
+            control = await _control_port(config, units, served.ports)
             try:
                 stop = asyncio.Event()
                 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                     asyncio.get_running_loop().add_signal_handler(number, stop.set)
-                for line in _told(config, units, served, control, folder, unit_kib):
+                for line in told(config, units, served, control, folder, unit_kib):
                     print(line)
-                print(_journal(config), flush=True)
+                print(journal_line(config), flush=True)
                 await _until(stop, served.server)
             finally:
                 if control is not None:
@@ -96,7 +141,14 @@ def _units(config: Config) -> Iterator[Unit]:
     settings: Mapping[str, Any] = unit_settings(config)
     faults = simulator.control_port is not None
     if fleet is None:
-        yield _unit(settings, Path(simulator.journal) if simulator.journal else None, faults)
+        path = Path(simulator.journal) if simulator.journal else None
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+            raise CannotServe(
+                f"simulator.journal = {path}: {why}; nothing was started: give the path of a file in a folder that is"
+                " there"
+            )
+        yield _unit(settings, path, "simulator.journal", faults)
         return
     _many_files()
     folder = None if fleet.journals is None else _folder(Path(fleet.journals))
@@ -113,21 +165,20 @@ def _units(config: Config) -> Iterator[Unit]:
         battery = {**settings["battery"], "stored_wh": stored_wh[number]}
         name = serial(number)
         journal = None if folder is None else folder / f"{name}.sqlite"
-        yield _unit({**settings, "serial": name, "battery": battery}, journal, faults)
+        yield _unit({**settings, "serial": name, "battery": battery}, journal, "fleet.journals", faults)
 
 
-def _unit(settings: Mapping[str, Any], journal: Path | None, faults: bool) -> Unit:
-    if journal is not None and (journal.is_dir() or not journal.parent.is_dir()):
-        why = "is a folder" if journal.is_dir() else f"there is no folder {journal.parent}"
-        raise CannotServe(
-            f"simulator.journal = {journal}: {why}; nothing was started: give the path of a file in a folder that is"
-            " there"
-        )
+def _unit(settings: Mapping[str, Any], journal: Path | None, key: str, faults: bool) -> Unit:
+    """``key`` says where the journal is. Raises :class:`CannotServe`."""
     try:
         return make_unit(RealClock(), settings, journal, faults=faults)
     except (JournalInUse, JournalUnusable, ValueError, OSError, sqlite3.Error) as error:
-        where = "simulator" if journal is None else f"simulator.journal = {journal}"
-        raise CannotServe(f"{where}: {error}; nothing was started") from None
+        if journal is None:
+            raise CannotServe(f"simulator: {error}; nothing was started") from None
+        why = (
+            _why(error) if isinstance(error, OSError) else str(error).removeprefix(str(journal)).lstrip(": ")
+        )
+        raise CannotServe(f"{key} = {journal}: {why}; nothing was started: give another path") from None
 
 
 def _folder(path: Path) -> Path:
@@ -136,14 +187,14 @@ def _folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotServe(
-            f"fleet.journals = {path}: cannot be a folder ({error.strerror or error}); nothing was started:"
+            f"fleet.journals = {path}: cannot be a folder ({_why(error)}); nothing was started:"
             " give one that can be written to"
         ) from None
     return path
 
 
 def _many_files() -> None:
-    """A port is an open file, a journal is three, and a process may have few by default."""
+    """A port is an open file, the lock of a journal another, and a process may have few by default."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -154,82 +205,16 @@ def _resident_kib() -> float:
     )
 
 
-# -- what is said ---------------------------------------------------------------------------------------
-
-
-def _told(
-    config: Config,
-    units: Sequence[Unit],
-    served: Served,
-    control: tuple[ControlPort, int] | None,
-    folder: Path | None,
-    unit_kib: float,
-) -> Iterator[str]:
-    """What is served, line by line."""
-    settings: Mapping[str, Any] = unit_settings(config)
-    face, character, first = face_of(settings), character_of(settings), units[0]
-    what = f"registers of {face}" if face is not None else f"SunSpec at {_beneath(first).base}"
-    if config.fleet is None:
-        yield f"simulator {config.serial}: {served.where}, unit {config.link.unit}, {what}"
-    else:
-        yield (
-            f"simulator, {len(units):,} units {serial(0)} to {serial(len(units) - 1)}: {served.where}, {what},"
-            f" {unit_kib:.1f} KiB a unit"
-        )
-        yield from _places(config, len(units), served)
-    if folder is not None:
-        yield f"certificates, removed at the end: {folder}: ca.pem; operator.pem, viewer.pem, each with .key"
-    device = _beneath(first)
-    if isinstance(device, Device):
-        chain = settings.get("models") or (character.models if character is not None else None)
-        models = ", ".join(map(str, CHAINS[chain or "reference"]))
-        yield f"models: {models}"
-    if character is None:
-        yield "personality: none, it is the reference device"
-    else:
-        yield f"personality: {character.name}, {character.title} (hil show {character.name})"
-    if control is None:
-        yield "control port: none (simulator.control_port = 0 makes one, to start faults at)"
-    else:
-        yield f"control port: 127.0.0.1:{control[1]}, one JSON object a line (docs/personalities.md)"
-
-
-def _places(config: Config, units: int, served: Served) -> Iterator[str]:
-    """Which units of a fleet are where."""
-    assert config.fleet is not None
-    if not served.ports:
-        return
-    places = berths(units, config.fleet.ports, 0)
-    shown = len(places) if len(places) <= PORTS_SHOWN_MAX or _scattered(served.ports) else PORTS_SHOWN_MAX
-    for port, place in list(zip(served.ports, places, strict=True))[:shown]:
-        names = f"{serial(place.units[0])} to {serial(place.units[-1])}"
-        yield f"  port {port}: unit ids 1 to {len(place.units)}, {names}"
-    if shown < len(places):
-        yield f"  and so on to port {served.ports[-1]}, one after the other"
-
-
-def _scattered(ports: Sequence[int]) -> bool:
-    return list(ports) != list(range(ports[0], ports[0] + len(ports)))
-
-
-def _journal(config: Config) -> str:
-    if config.fleet is None:
-        return f"journal: {config.simulator.journal or 'in memory, forgotten at the end (simulator.journal keeps it)'}"
-    return (
-        f"journals: {config.fleet.journals or 'in memory, forgotten at the end (fleet.journals keeps them)'}"
-    )
-
-
-def _beneath(unit: Unit) -> Unit:
-    """The unit itself, without what is wrong with it."""
-    return unit.unit if isinstance(unit, Quirky) else unit
-
-
 # -- servers --------------------------------------------------------------------------------------------
 
 
-async def _control_port(config: Config, units: Sequence[Unit]) -> tuple[ControlPort, int] | None:
-    """The port for faults and its number; a fleet's units have their own numbers there, from 1."""
+async def _control_port(
+    config: Config, units: Sequence[Unit], ports: Sequence[int] = ()
+) -> tuple[ControlPort, int] | None:
+    """The port for faults and its number; a fleet's units have their own numbers there, from 1.
+
+    ``ports``: where units are served.
+    """
     wanted = config.simulator.control_port
     if wanted is None:
         return None
@@ -237,8 +222,9 @@ async def _control_port(config: Config, units: Sequence[Unit]) -> tuple[ControlP
     control = ControlPort(
         {n: unit for n, unit in enumerate(units, first) if isinstance(unit, Quirky)}, wanted
     )
-    what = f"simulator.control_port = {wanted}: 127.0.0.1:{wanted} cannot be served on"
-    return control, await _or_say(control.start(), what, "give another, or 0 for any")
+    what = f"simulator.control_port = {wanted}: 127.0.0.1:{wanted} cannot be listened on"
+    whose = "it is a unit's own port: " if wanted in ports else ""
+    return control, await _or_say(control.start(), what, f"{whose}give another, or 0 for any")
 
 
 @contextmanager
@@ -261,15 +247,13 @@ def _tls(config: Config, host: str) -> Iterator[tuple[ServerTls | None, Path | N
             yield ServerTls(shown.certificate, shown.key, authority.ca, required), folder
 
 
-async def _start(
-    config: Config, units: Sequence[Unit], address: tuple[str, int], tls: ServerTls | None
-) -> Served:
+async def _start(config: Config, units: Sequence[Unit], address: Address, tls: ServerTls | None) -> Served:
     """Have the units served. Raises :class:`CannotServe`."""
     transport = config.link.transport
     manners = manners_of(unit_settings(config))
     if transport == "rtu":
         return await _start_line(config, units, manners.service_delay_s)
-    host, port = address
+    host, port = address.host, address.port
     if tls is not None:
         _usable(tls)
     options: dict[str, Any] = {
@@ -280,22 +264,28 @@ async def _start(
     try:
         if config.fleet is None:
             single = SimulatorServer({config.link.unit: units[0]}, host, port, real_time=True, **options)
-            return Served(single, f"{SPOKEN[transport]} {host}:{await single.start()}", ())
-        places = _berths(len(units), config.fleet.ports, port)
+            port = await single.start()
+            return Served(single, f"{SPOKEN[transport]} {host}:{port}", (port,))
+        places = _berths(len(units), config.fleet.ports, address)
         fleet = FleetServer(units, places, host, **options)
         ports = tuple(await fleet.start())
     except OSError as error:
-        raise _cannot_bind(host, port, error) from None
+        raise _cannot_bind(address, error) from None
     span = f":{ports[0]}" if len(ports) == 1 else f":{ports[0]} to {ports[-1]}"
-    span = f", {len(ports)} ports" if _scattered(ports) else span
+    span = f", {len(ports)} ports" if scattered(ports) else span
     return Served(fleet, f"{SPOKEN[transport]} {host}{span}", ports)
 
 
-def _berths(units: int, ports: int, port: int) -> list[Berth]:
+def _berths(units: int, ports: int, address: Address) -> list[Berth]:
     try:
-        return berths(units, ports, port)
-    except ValueError as error:
-        raise CannotServe(f"fleet: {error}; nothing was started: give another port, or 0 for any") from None
+        return berths(units, ports, address.port)
+    except ValueError:
+        needed = len(berths(units, ports, 0))
+        raise address.refused(
+            "port",
+            f"{units:,} units on {needed:,} ports from there on go beyond port {PORT_MAX}; nothing was started: give"
+            f" {PORT_MAX + 1 - needed} at most, or 0 for any",
+        ) from None
 
 
 async def _start_line(config: Config, units: Sequence[Unit], service_delay_s: float) -> Served:
@@ -316,19 +306,27 @@ async def _start_line(config: Config, units: Sequence[Unit], service_delay_s: fl
     return Served(line, f"{SPOKEN[transport]} {name}, {speed if settings.line else 'at any speed'}", ())
 
 
-def _cannot_bind(host: str, port: int, error: OSError) -> CannotServe:
+def _cannot_bind(address: Address, error: OSError) -> CannotServe:
     """Say which of the two was wrong."""
-    why = error.strerror or error
+    host, port = address.host, getattr(error, "port", address.port)
     number = error.errno or 0  # below 0: what getaddrinfo says, wrapped by asyncio
     if number < 0 or number == errno.EADDRNOTAVAIL:
-        return CannotServe(
-            f"--host {host}: is no address of this machine ({why}); nothing was started:"
-            " give one with --host, such as 127.0.0.1, or 0.0.0.0 for all"
+        return address.refused(
+            "host",
+            f"is no address of this machine ({_why(error)}); nothing was started: give one, such as 127.0.0.1, or"
+            " 0.0.0.0 for all",
         )
-    return CannotServe(
-        f"--port {port}: {host}:{port} cannot be served on ({why}); nothing was started:"
-        " choose another with --port, or 0 for any"
+    return address.refused(
+        "port",
+        f"{host}:{port} cannot be served on ({_why(error)}); nothing was started: give another, or 0 for any",
     )
+
+
+def _why(error: OSError) -> str:
+    """In the system's own words, without what libraries put around them."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return (error.strerror or str(error)).partition(" (while attempting")[0]
 
 
 def _usable(tls: ServerTls) -> None:
@@ -337,7 +335,7 @@ def _usable(tls: ServerTls) -> None:
     except OSError as error:
         raise CannotServe(
             f"simulator.certificate = {tls.certificate}, key = {tls.key}, ca = {tls.ca}: cannot be used"
-            f" ({error.strerror or error}); nothing was started: give PEM files that belong together"
+            f" ({_why(error)}); nothing was started: give PEM files that belong together"
         ) from None
 
 
@@ -345,7 +343,7 @@ async def _or_say(start: Awaitable[T], what: str, remedy: str) -> T:
     try:
         return await start
     except OSError as error:
-        raise CannotServe(f"{what} ({error.strerror or error}); nothing was started: {remedy}") from None
+        raise CannotServe(f"{what} ({_why(error)}); nothing was started: {remedy}") from None
 
 
 async def _until(stop: asyncio.Event, server: Server) -> None:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hil.certificates import Authority
+from hil.clock import RealClock
 from hil.config import Config, DeviceSection
 from hil.config_simulator import day_of
 from hil.launcher import Launcher, LauncherGone, Process
 from hil.lines import LOOPBACK
 from hil.realtime import RunTime
-from ledger.errors import HilError
+from hil.unitmaker import make_unit
+from ledger.errors import HilError, shorten
 from simulator import Battery
+from simulator.personality import PersonalityError
+from simulator.points.chains import CHAINS
 from simulator.tls import OPERATOR
 
 END_S_MAX = 10.0
@@ -62,6 +66,47 @@ def unit_settings(config: Config) -> dict[str, object]:
         settings["site"] = {"load": day_of(site.load).steps, "pv": day_of(site.pv).steps}
         settings["default_mode"] = site.default_mode
     return settings
+
+
+def unfit(config: Config) -> str | None:
+    """Why there can be no unit as a config describes it: key, value, what is true and what to do; None if there can."""
+    settings, faults = unit_settings(config), config.simulator.control_port is not None
+    try:
+        make_unit(RealClock(), settings, None, faults=faults).close()
+    except PersonalityError as error:
+        return _wrong_map(config, settings, error)
+    except ValueError as error:
+        name, _, problem = str(error).partition(" ")
+        serial = "device.serial" if config.identity is None else "identity.serial"
+        key, value, remedy = {
+            "serial": (serial, config.serial, "give another, or another unit"),
+            "charge_w_max": ("device.power_w_max", config.device.power_w_max, "give less"),
+            "discharge_w_max": ("device.power_w_max", config.device.power_w_max, "give less"),
+        }.get(name, ("simulator", name, "give another value"))
+        return f"{key} = {shorten(value)}: {problem.partition(', not ')[0]}; {remedy}"
+    return None
+
+
+def _wrong_map(config: Config, settings: Mapping[str, object], error: PersonalityError) -> str:
+    """A personality is about registers that the unit does not have: which key says so, and what would have them."""
+    simulator = config.simulator
+    inside = str(error).partition(": this unit")[0]
+    said = f"simulator.personality = {shorten(simulator.personality)}: is about registers that"
+    if simulator.face is not None:
+        return f"{said} simulator.face = {shorten(simulator.face)} has not ({inside}); remove one of them"
+    enough = [repr(chain) for chain in CHAINS if _fits({**settings, "models": chain})]
+    remedy = f"say {' or '.join(enough)}" if enough else "correct it there, or give another personality"
+    return (
+        f"{said} simulator.models = {settings.get('models', simulator.models)!r} has not ({inside}); {remedy}"
+    )
+
+
+def _fits(settings: Mapping[str, object]) -> bool:
+    try:
+        make_unit(RealClock(), settings, None).close()
+    except HilError:
+        return False
+    return True
 
 
 async def start_simulator(

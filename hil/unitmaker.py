@@ -42,11 +42,18 @@ def make_unit(
     """
     character = character_of(settings)
     battery = Battery(**settings["battery"])
-    common = {"serial": settings["serial"], "journal_path": journal, "powered_off_at_s": powered_off_at_s}
+    common: dict[str, Any] = {
+        "serial": settings["serial"],
+        "journal_path": journal,
+        "powered_off_at_s": powered_off_at_s,
+        "system": load_system(settings["system"]) if "system" in settings else REFERENCE,
+        "site": _site_of(settings, clock),
+        "temp_c": settings.get("temp_c", TEMP_C),
+    }
     face = face_of(settings)
     unit: Unit
     if face is not None:
-        unit = Face(clock, face, battery, **common)
+        unit = Face(clock, face, battery, default_mode=settings.get("default_mode", "self_use"), **common)
     else:
         unit = Device(
             clock,
@@ -54,14 +61,11 @@ def make_unit(
             **common,
             **_map_of(settings, character),
             traits=_traits_of(settings, character),
-            system=load_system(settings["system"]) if "system" in settings else REFERENCE,
-            site=_site_of(settings, clock),
-            temp_c=settings.get("temp_c", TEMP_C),
         )
     if character is None and not faults:
         return unit
     try:
-        return Quirky(unit, load(CONFORMANT) if character is None else character, clock)
+        return Quirky(unit, load(CONFORMANT) if character is None else character, clock, journal)
     except BaseException:
         unit.close()
         raise

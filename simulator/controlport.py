@@ -58,7 +58,8 @@ class Status(_Asked):
 
 
 class Writes(_Asked):
-    """How often each register has been written since the simulator started, by address: what wears one out."""
+    """How often each register has been written, by address: what wears one out. With a journal, ever; else since the
+    simulator started."""
 
     do: Literal["writes"]
 

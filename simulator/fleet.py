@@ -24,6 +24,14 @@ UNITS_PER_PORT_MAX: Final = 247
 """Unit ids that a gateway may hand out: 1..247."""
 
 
+class CannotListen(OSError):
+    """A port of a fleet cannot be had; none of the others is kept."""
+
+    def __init__(self, port: int, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror or str(error))
+        self.port = port
+
+
 @dataclass(frozen=True, slots=True)
 class Berth:
     """One port of a fleet, and who is on it: ids 1, 2, … in the order of the fleet."""
@@ -80,6 +88,7 @@ class FleetServer:
         tls: ServerTls | None = None,
         manners: Manners = Manners(),  # noqa: B008 - frozen
     ) -> None:
+        self._places: Final = tuple(places)
         self._sweep: Final = Sweep(units)
         self._sweeping: asyncio.Task[None] | None = None
         options: Mapping[str, Any] = {"framing": framing, "tls": tls, "manners": manners}
@@ -96,9 +105,14 @@ class FleetServer:
         ]
 
     async def start(self) -> list[int]:
-        """Listen on every port, and return them. Raises ``OSError`` if one cannot be had; then none is."""
+        """Listen on every port, and return them. Raises :class:`CannotListen` if one cannot be had; then none is."""
+        ports: list[int] = []
         try:
-            ports = [await server.start() for server in self._servers]
+            for server, place in zip(self._servers, self._places, strict=True):
+                try:
+                    ports.append(await server.start())
+                except OSError as error:
+                    raise CannotListen(place.port, error) from error
         except BaseException:
             await self.stop()
             raise

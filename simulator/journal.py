@@ -26,6 +26,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import IO, Final
+from weakref import WeakValueDictionary
 
 from simulator.control import RING_LENGTH, Cause, Entry, Memory
 
@@ -42,6 +43,10 @@ TOKENS_MAX: Final = 4096
 
 ENTRIES_MAX: Final = 4096
 """Entries kept without a file; the oldest go first, since a fleet in memory may run for weeks."""
+
+OPEN_MAX: Final = 64
+"""Databases of a process that are open at a time: each is 200 KiB, and a fleet has a thousand. Whoever has not been
+heard for longest is closed, durable as it is, and opened again when there is something to keep."""
 
 _BUSY_MS: Final = 5000
 """How long a commit waits for a reader that holds the file, e.g. one that checkpoints on closing."""
@@ -137,7 +142,8 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self._entries: deque[Entry] = deque(maxlen=ENTRIES_MAX)
         self._path: Final = path
-        self._database: sqlite3.Connection | None = None
+        self._closed = path is None
+        self._connection: sqlite3.Connection | None = None
         self._stamp: mmap.mmap | None = None
         self._stamp_file: IO[bytes] | None = None
         self.tokens: Final[OrderedDict[int, None]] = OrderedDict()
@@ -146,13 +152,35 @@ class Journal:
             return
         try:
             self._open_stamp(path)
-            self._database = _open(path)
-            self._remember_tokens(
-                reversed(_newest(self._database, TOKENS_MAX, f"WHERE token <> '{_NO_TOKEN}'"))
-            )
+            database = self._connection = _open(path)
+            self._remember_tokens(reversed(_newest(database, TOKENS_MAX, f"WHERE token <> '{_NO_TOKEN}'")))
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _database(self) -> sqlite3.Connection | None:
+        """The file, opened if it was not; None without one. Raises ``sqlite3.Error`` if it cannot be had again."""
+        if self._closed:
+            return None
+        if self._connection is None:
+            assert self._path is not None
+            try:
+                self._connection = _open(self._path, known=True)
+            except JournalUnusable as error:
+                raise sqlite3.OperationalError(str(error)) from error
+        _OPEN.pop(id(self), None)
+        _OPEN[id(self)] = self
+        if len(_OPEN) > OPEN_MAX:
+            next(iter(_OPEN.values()))._rest()
+        return self._connection
+
+    def _rest(self) -> None:
+        """Close the database for now; the lock and the stamp stay. Not in the midst of a transaction."""
+        if self._connection is not None and not self._connection.in_transaction:
+            self._connection.close()
+            self._connection = None
+            _OPEN.pop(id(self), None)
 
     def belongs_to(self, serial: str, capacity_wh: float) -> None:
         """Note whose journal this is, or raise :class:`JournalUnusable` if it is another unit's."""
@@ -230,9 +258,11 @@ class Journal:
 
     def close(self) -> None:
         """Give the files back. Twice is once."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+        self._closed = True
+        _OPEN.pop(id(self), None)
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         if self._stamp is not None:
             self._stamp.close()
             self._stamp = None
@@ -244,11 +274,11 @@ class Journal:
         for entry in entries:
             if entry.token:
                 self.tokens[entry.token] = None
-        while len(self.tokens) > TOKENS_MAX:
-            self.tokens.popitem(last=False)
+                if len(self.tokens) > TOKENS_MAX:
+                    self.tokens.popitem(last=False)
 
     def _open_stamp(self, path: Path) -> None:
-        self._stamp_file = open(stamp_path(path), "a+b")  # noqa: SIM115 - held as long as the lock
+        self._stamp_file = open(stamp_path(path), "a+b", buffering=0)  # noqa: SIM115 - held as long as the lock
         try:
             fcntl.flock(self._stamp_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -261,6 +291,10 @@ class Journal:
         assert self._stamp is not None
         (wall_s,) = _STAMP.unpack_from(self._stamp, 0)
         return wall_s if math.isfinite(wall_s) else 0.0
+
+
+_OPEN: Final[WeakValueDictionary[int, Journal]] = WeakValueDictionary()
+"""By id, those whose database is open; who was heard last comes last."""
 
 
 def moments(
@@ -294,12 +328,19 @@ def read_journal(path: Path) -> tuple[Entry, ...]:
         raise JournalUnusable(f"{path}: {error}") from error
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """A connection with every setting read back: a journal that can lose a commit is no ground truth."""
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+def _open(path: Path, *, known: bool = False) -> sqlite3.Connection:
+    """A connection with every setting read back: a journal that can lose a commit is no ground truth.
+
+    ``known``: it has been there before; if it is gone, its past is not begun anew in silence.
+    """
+    where = f"{path.absolute().as_uri()}?mode={'rw' if known else 'rwc'}"
+    try:
+        database = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise JournalUnusable(f"{path}: {error}") from error
     try:
         database.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-        if database.execute("PRAGMA schema_version").fetchone()[0] == 0:
+        if not known and database.execute("PRAGMA schema_version").fetchone()[0] == 0:
             database.executescript(
                 f"PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN IMMEDIATE; {_SCHEMA} "
                 f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"

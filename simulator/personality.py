@@ -8,23 +8,22 @@ ships is listed in ``docs/personalities.md``.
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, Field, ValidationError, create_model, field_validator, model_validator
 
+from adapters.aswritten import refuse_lookalike
+from adapters.shipped import Shelf
 from ledger.errors import HilError, shorten
 from simulator.quirks.model import KINDS, ExtraRegister, Fault, Part, Quirk
 from simulator.traits import Traits
 from simulator.unit import Manners
 
-SUFFIX: Final = ".toml"
 BYTES_MAX: Final = 1 << 16
 """The longest that ships is a twentieth of this."""
 QUIRKS_MAX: Final = 64
@@ -70,6 +69,9 @@ class PersonalityError(HilError):
     """A personality that cannot be used; nothing was started."""
 
     exit_code = 2
+
+
+SHELF: Final = Shelf("personality", "simulator", "personalities", BYTES_MAX, PersonalityError)
 
 
 def _table_of(kind: type[Any]) -> Any:
@@ -118,6 +120,12 @@ class Personality(Part):
     fault: tuple[Fault, ...] = Field(default=(), max_length=QUIRKS_MAX)
     """What goes wrong only while it is started through the control port, besides what every unit offers."""
 
+    @field_validator("base", mode="before")
+    @classmethod
+    def _an_address(cls, value: object) -> object:
+        refuse_lookalike(value, cls.model_fields["base"].annotation)
+        return value
+
     @model_validator(mode="after")
     def _one_map(self) -> Personality:
         if self.profile is not None and (self.base, self.models, self.scale) != (None, None, None):
@@ -131,11 +139,9 @@ class Personality(Part):
 CLASSES: Final[tuple[str, ...]] = get_args(QuirkClass)
 
 
-@cache
 def shipped() -> tuple[str, ...]:
     """The names of the personalities that ship."""
-    folder = resources.files("simulator") / "personalities"
-    return tuple(sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX)))
+    return SHELF.names()
 
 
 def load(name: str | Path) -> Personality:
@@ -143,30 +149,12 @@ def load(name: str | Path) -> Personality:
 
     Raises :class:`PersonalityError`, which names file, key, value and remedy.
     """
-    source = str(name)
-    if source.endswith(SUFFIX):
-        path = Path(source)
-        try:
-            if path.stat().st_size > BYTES_MAX:
-                raise PersonalityError(f"{source}: is longer than {BYTES_MAX:,} bytes; give a personality")
-            return parse(path.read_text(encoding="utf-8"), source)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise PersonalityError(
-                f"{source}: cannot be read ({reason}); give a readable TOML file"
-            ) from None
-    if source not in shipped():
-        raise PersonalityError(
-            f"personality = {shorten(source)}: there is no such personality; give the path of a {SUFFIX} file,"
-            " or a name from 'hil list'"
-        )
-    return _shipped(source)
+    return _shipped(str(name)) if name in shipped() else parse(*SHELF.read(name))
 
 
 @cache
 def _shipped(name: str) -> Personality:
-    file = resources.files("simulator") / "personalities" / f"{name}{SUFFIX}"
-    return parse(file.read_text(encoding="utf-8"), f"{name}{SUFFIX}")
+    return parse(*SHELF.read(name))
 
 
 def parse(text: str, source: str) -> Personality:
@@ -190,11 +178,7 @@ _P = TypeVar("_P", bound=Part)
 
 def _parse(kind: type[_P], text: str, source: str) -> _P:
     try:
-        document = json.dumps(tomllib.loads(text), default=str)
-    except tomllib.TOMLDecodeError as error:
-        raise PersonalityError(f"{source}: is not TOML: {error}; correct that place") from None
-    try:
-        return kind.model_validate_json(document)
+        return kind.model_validate_json(SHELF.json(text, source))
     except ValidationError as error:
         raise PersonalityError(f"{source}: {explain(error)}") from None
 

@@ -24,8 +24,6 @@ from simulator.traits import Traits
 from simulator.unit import Manners
 
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "register-width-by-model": "nothing yet: it takes two maps of one vendor",
-    "slots-only": "nothing yet: no map with time windows ships",
     "identity-gate": "fault `other_serial` of every unit",
 }
 """What shows the classes that no personality shows."""
@@ -39,7 +37,7 @@ BESIDES: Final[Mapping[str, str]] = {
     "framing-faults": "faults of every unit; the kit's tap",
     "connection": "the kit's tap",
     "stale-after-revert": "the profiles' faces",
-    "persistence": "request `writes` of the control port",
+    "persistence": "request `writes` of the control port, whose counts a journal keeps",
 }
 """What shows a class besides personalities."""
 

@@ -306,6 +306,16 @@ def run_with(
     return capsys.readouterr().err
 
 
+@pytest.mark.mutation(FILE, "        reference=pulse.reference,\n", "")
+def test_the_pulse_says_where_its_power_is_meant(bench: Served) -> None:
+    """A unit that sets power at its AC terminals has none for the battery's: said before anything is run."""
+    power = "power_w = 1000.0               # positive"
+    code, said = bench().check((power, f'reference = "battery_dc"\n{power}'))
+    assert code == 4
+    assert "PROBLEM: 1000 W for 60 s ([pulse]): " in line(said, "pulse")
+    assert "battery_dc" in line(said, "pulse")
+
+
 # -- how it is -----------------------------------------------------------------------------------------
 
 

@@ -364,7 +364,7 @@ def test_a_simulator_is_no_unit_to_reach(config: Path) -> None:
 
 
 @pytest.mark.mutation(
-    CONFIG, "if not self.is_bench and (problem := self.no_room)", "if (problem := self.no_room)"
+    CONFIG, "and not self.is_bench and (problem := self.no_room)", "and (problem := self.no_room)"
 )
 def test_a_stand_in_without_room_refuses_the_rehearsal_only(config: Path) -> None:
     """The real unit is not what [device] says."""

@@ -28,6 +28,43 @@ WHOLE = "hil/config.py"
             '[simulator]\nface = "huawei-sun2000-luna2000"\nbase = 0',
             "simulator.base = 0: is of a SunSpec map",
         ),
+        (
+            '[simulator]\npersonality = "solax_face"\nmodels = "both"',
+            "simulator.models = 'both': is of a SunSpec map, and simulator.personality = 'solax_face' brings another",
+        ),
+        (
+            '[simulator]\nface = "solax-gen4"\ntimer = "cosmetic"',
+            "simulator.timer = 'cosmetic': is of a SunSpec map, and simulator.face = 'solax-gen4' brings another",
+        ),
+        (
+            '[simulator]\nface = "solax-gen4"\n[target]\ncommit = "enable_last"',
+            "target.commit = 'enable_last': is of a SunSpec map, and simulator.face = 'solax-gen4' brings another",
+        ),
+        (
+            '[simulator]\nface = "solax-gen4"\npersonality = "huawei_face"',
+            "simulator.face = 'solax-gen4': personality huawei_face brings 'huawei-sun2000-luna2000'; remove one",
+        ),
+        (
+            '[simulator]\nface = "solax-gen4"\npersonality = "fronius124"',
+            "simulator.personality = 'fronius124': is about a SunSpec unit, and simulator.face brings another map",
+        ),
+        (
+            '[simulator]\npersonality = "fronius124"\nmodels = "reference"',
+            "simulator.models = 'reference': has not the registers that personality fronius124 is about; say 'legacy'",
+        ),
+        ("[simulator]\nbase = true", "simulator.base = true: true is not 1; give one of 40000, 0, 1, 50000"),
+        ("[simulator]\nbase = 0.0", "simulator.base = 0.0: 0.0 is not 0; give one of 40000, 0, 1, 50000"),
+        ("[simulator]\nstopbits = true", "simulator.stopbits = true: true is not 1; give one of 1, 2"),
+        ("[link]\nstopbits = true", "link.stopbits = true: true is not 1; give one of 1, 2"),
+        ('[simulator]\njournal = ""', "simulator.journal = '': is an empty text; write something, or remove"),
+        (
+            '[simulator]\njournal = "a\\nb"',
+            "simulator.journal = 'a\\nb': has line breaks or other characters that cannot be printed; write it without",
+        ),
+        (
+            '[simulator]\nkey = " "',
+            "simulator.key = ' ': is an empty text; write something, or remove the key",
+        ),
         ("[simulator]\nbase = 7", "simulator.base = 7: input should be 40000, 0, 1 or 50000"),
         ('[simulator]\nmodels = "all"', "simulator.models = 'all': input should be 'reference'"),
         ("[simulator]\ncontrol_port = 65536", "simulator.control_port = 65536: "),
@@ -40,14 +77,51 @@ WHOLE = "hil/config.py"
             '[device]\nsystem = "generic_5kw"\nround_trip_efficiency = 0.9',
             "device.round_trip_efficiency = 0.9: system = 'generic_5kw' has losses of its own; remove one of them",
         ),
+        (
+            "[device]\npower_w_max = 0.4",
+            "device.power_w_max = 0.4: input should be greater than or equal to 1; give 1",
+        ),
+        (
+            "[device]\ncapacity_wh = 0.4",
+            "device.capacity_wh = 0.4: input should be greater than or equal to 1; give 1",
+        ),
         ('[site]\nload = "none.csv"', "none.csv': cannot be read (No such file or directory); give lines"),
         ("[site]\nload = []", "site.load = []: has 0 steps; give 1 to 1440"),
+        ('[site]\nload = ""', "site.load = '': is no power; give W as a number"),
+        ("[site]\nload = true", "site.load = true: is no power; give W as a number, a list of a day's steps"),
+        ("[site]\nload = nan", "site.load = nan: is no power; give W"),
+        (f"[site]\nload = 1{'0' * 400}", "(401 characters): is no power; give W"),
         (
-            '[site]\nload = 1.0\n[simulator]\nface = "solax-gen4"',
-            "site: a vendor's face has no house around it yet",
+            "[site]\npv = -1.0",
+            "site.pv = -1.0: -1 W from 00:00 on is no power of a house: load and pv are magnitudes",
+        ),
+        (
+            "[site]\nload = 1e12",
+            "1e+12 W from 00:00 on is no power of a house: load and pv are magnitudes; give 0 to",
+        ),
+        ("[site]\nload = [1.0, -1.0]", "site.load = [1.0, -1.0]: -1 W from 12:00 on is no power of a house"),
+        ("[site]\nload = [1.0, true]", "site.load = [1.0, True]: step 2 of 2 is True, and no power; give W"),
+        ("[site]\nload = [1.0, inf]", "site.load = [1.0, inf]: step 2 of 2 is inf, and no power; give W"),
+        ('[site]\nload = "below.csv"', "below.csv': -5 W from 06:30 on is no power of a house: load and pv"),
+        (
+            f"[site]\nload = {[1.0] * 23}",
+            "23 steps are no day of equal steps of whole minutes; a day has 24 hours, in UTC: give 24 (hours), 48,",
         ),
         ("[fleet]\nports = 2", "fleet.units: is missing"),
+        ("[fleet]\nports = 2", "and has no default; give it, as in configs/fleet-1000.toml"),
         ("[fleet]\nunits = 0", "fleet.units = 0: "),
+        (
+            "[fleet]\nunits = 3\nseed = -1",
+            "fleet.seed = -1: input should be greater than or equal to 0; give 0",
+        ),
+        (
+            "[fleet]\nunits = 3\nseed = 4294967296",
+            "fleet.seed = 4294967296: input should be less than or equal to 4294967295; give 4294967295 at most",
+        ),
+        (
+            "[fleet]\nunits = 3\nstored_spread_wh = 25001.0",
+            "fleet.stored_spread_wh = 25001: is more than a unit holds, device.capacity_wh = 25000; give that at most",
+        ),
         ("[fleet]\nunits = 10001", "fleet.units = 10001: "),
         (
             "[fleet]\nunits = 1000\nports = 4",
@@ -71,21 +145,83 @@ WHOLE = "hil/config.py"
             '[fleet]\nunits = 248\n[link]\ntransport = "rtu"\nreply_s = 0.1',
             "fleet.units = 248: a serial line has 247",
         ),
+        (
+            '[fleet]\nunits = 3\nports = 1\n[link]\ntransport = "rtu"\nreply_s = 0.1',
+            "fleet.ports = 1: link.transport = 'rtu' is one serial line, with all units on it; remove it",
+        ),
+        (
+            '[simulator]\nline = "/dev/ttyUSB0"',
+            "simulator.line = '/dev/ttyUSB0': has no meaning with link.transport = 'tcp'; remove it, or say 'rtu'",
+        ),
+        (
+            "[simulator]\nbaudrate = 19200",
+            "simulator.baudrate = 19200: has no meaning with link.transport = 'tcp'",
+        ),
+        (
+            '[simulator]\nclient_certificate = "optional"',
+            "simulator.client_certificate = 'optional': has no meaning with link.transport = 'tcp'; remove it, or say",
+        ),
+        (
+            '[simulator]\ncertificate = "a"\nkey = "b"\nca = "c"\n[link]\ntransport = "rtu"\nreply_s = 0.1',
+            "simulator.certificate = 'a': has no meaning with link.transport = 'rtu'; remove it, or say 'tls' there",
+        ),
+        (
+            '[simulator]\nsessions_max = 1\n[link]\ntransport = "rtu"\nreply_s = 0.1',
+            "simulator.sessions_max = 1: has no meaning with link.transport = 'rtu'; remove it, or say 'rtu-tcp' there",
+        ),
+        (
+            '[link]\ntransport = "rtu"\nreply_s = 0.1\nport = 5021',
+            'link.port = 5021: has no meaning with transport = "rtu"; remove it, or change link.transport',
+        ),
+        (
+            '[target]\nkind = "fake"\n[simulator]\ntimer = "cosmetic"',
+            "simulator.timer: is of a simulator, and target.kind = 'fake' is none; remove it, or say target.kind =",
+        ),
+        (
+            '[target]\nkind = "fake"\n[site]\nload = 1.0',
+            "site: is of a simulator, and target.kind = 'fake' is none",
+        ),
+        (
+            '[target]\nkind = "fake"\n[device]\nsystem = "generic_5kw"',
+            "device.system: is of a simulator, and target.kind = 'fake' is none; remove it, or say",
+        ),
     ],
 )
-@pytest.mark.mutation(CONFIG, 'if info.data.get("face") is not None:', "if False:")
-@pytest.mark.mutation(CONFIG, "not 1 <= len(value) <= STEPS_MAX", "False")
+@pytest.mark.mutation(CONFIG, "for key in _set(simulator, *MAP_KEYS):", "for key in ():")
+@pytest.mark.mutation(CONFIG, 'if config.target.commit != "block":', "if False:")
+@pytest.mark.mutation(CONFIG, "if known.profile not in (None, simulator.face):", "if False:")
+@pytest.mark.mutation(CONFIG, "if known.traits != Traits():", "if False:")
+@pytest.mark.mutation(CONFIG, "if simulator.models in enough:", "if True:")
+@pytest.mark.mutation(CONFIG, "for key in () if heeded else", "for key in () if True else")
+@pytest.mark.mutation(CONFIG, 'if config.target.kind == "fake":', "if False:")
+@pytest.mark.mutation(CONFIG, "if fleet.ports:", "if False:")
+@pytest.mark.mutation(CONFIG, "if fleet.stored_spread_wh > config.device.capacity_wh:", "if False:")
+@pytest.mark.mutation(CONFIG, "seed: int = Field(default=1, ge=0, ", "seed: int = Field(default=1, ")
+@pytest.mark.mutation(CONFIG, "if MINUTES % len(day):", "if False:")
+@pytest.mark.mutation("hil/config_sections.py", "25_000.0, ge=1, le", "25_000.0, gt=0, le")
+@pytest.mark.mutation("hil/config_sections.py", "5_000.0, ge=1)", "5_000.0, gt=0)")
+@pytest.mark.mutation(CONFIG, "if not 0.0 <= watts <= SITE_W_MAX:", "if False:")
+@pytest.mark.mutation(CONFIG, "if not _is_number(watts):", "if False:")
+@pytest.mark.mutation(CONFIG, " and not isinstance(value, bool)", "")
+@pytest.mark.mutation(CONFIG, " and abs(value) < sys.float_info.max", "")
+@pytest.mark.mutation("adapters/aswritten.py", "if type(like) is not type(value):", "if False:")
+@pytest.mark.mutation("hil/config_sections.py", "isinstance(value, str) and not value.strip()", "False")
+@pytest.mark.mutation("hil/config_sections.py", "isinstance(value, str) and not value.isprintable()", "False")
+@pytest.mark.mutation("hil/config_bench.py", 'if link.transport == "rtu" else ()', "if False else ()")
+@pytest.mark.mutation("hil/explain.py", '"fleet-1000" if keys[0] == "fleet" else "bench-tcp"', '"bench-tcp"')
+@pytest.mark.mutation("hil/explain.py", '"give {le:.10g} at most"', '"give {le:g} at most"')
+@pytest.mark.mutation(CONFIG, "not 1 <= len(day) <= STEPS_MAX", "False")
 @pytest.mark.mutation(CONFIG, "and not ceil(units / UNITS_PER_PORT_MAX) <= value <= units:", "and False:")
-@pytest.mark.mutation(WHOLE, 'if self.target.kind != "simulator":', "if False:")
-@pytest.mark.mutation(WHOLE, "if self.simulator.journal is not None:", "if False:")
-@pytest.mark.mutation(WHOLE, "if key in getattr(self, section).model_fields_set:", "if False:")
-@pytest.mark.mutation(WHOLE, 'if self.link.transport == "rtu" and max', "if False and max")
-@pytest.mark.mutation(WHOLE, "if self.site is not None and self.simulator.face is not None:", "if False:")
+@pytest.mark.mutation(CONFIG, 'if config.target.kind != "simulator":', "if False:")
+@pytest.mark.mutation(CONFIG, "if config.simulator.journal is not None:", "if False:")
+@pytest.mark.mutation(CONFIG, "if key in getattr(config, section).model_fields_set:", "if False:")
+@pytest.mark.mutation(CONFIG, "if fleet.units > UNITS_PER_PORT_MAX:", "if False:")
 @pytest.mark.mutation("hil/config_sections.py", "value not in system_names():", "False:")
 def test_a_wrong_key_is_one_line(text: str, said: str, tmp_path: Path) -> None:
     """And nothing is started."""
     path = tmp_path / "wrong.toml"
     path.write_text(text, encoding="utf-8")
+    (tmp_path / "below.csv").write_text("00:00,300\n06:30,-5\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load(str(path))
     assert said in str(caught.value)
@@ -108,3 +244,43 @@ def test_paths_are_seen_from_the_configs_folder(tmp_path: Path, monkeypatch: pyt
     assert config.simulator.personality == str(tmp_path / "odd.toml")
     assert config.site is not None
     assert config.site.load == str(tmp_path / "load.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[site]\nload = 300\npv = [0.0]",
+        f"[site]\nload = {[1.0] * 96}\npv = {[1] * 24}",
+        "[site]\nload = 1e6",
+        "[fleet]\nunits = 3\nseed = 0\nstored_spread_wh = 25000.0",
+        '[fleet]\nunits = 247\n[link]\ntransport = "rtu"\nreply_s = 0.1\nport = 5020',
+        '[simulator]\nface = "solax-gen4"\npersonality = "solax_face"\nbase = 40000\nsessions_max = 1',
+        '[simulator]\npersonality = "fronius124"\nmodels = "both"\nbaudrate = 9600\nbase = 0',
+        '[target]\nkind = "fake"\n[simulator]\nbase = 40000\nbaudrate = 9600',
+    ],
+)
+@pytest.mark.mutation(CONFIG, "getattr(simulator, key) != fields[key].default", "True")
+def test_what_makes_sense_is_taken(text: str, tmp_path: Path) -> None:
+    """And so is any default that is written down: it says nothing."""
+    path = tmp_path / "right.toml"
+    path.write_text(text, encoding="utf-8")
+    load(str(path))
+
+
+@pytest.mark.mutation(WHOLE, 'get("commanded", True) is True', 'get("commanded", True) is not None')
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[device]\npower_w_max = 1500.0",
+        "[device]\nstored_wh = 8000.0",
+        "[pulse]\npower_w = 1.0\nduration_s = 2",
+        "[clock]\nstart = 2030-01-01T00:00:00Z\n[pulse]\nstart_by = 2029-01-01T00:00:00Z",
+    ],
+)
+def test_nobody_who_only_serves_is_refused_because_of_the_pulse(text: str, tmp_path: Path) -> None:
+    """``hil simulate`` sends none; for a run the same config will not do."""
+    path = tmp_path / "small.toml"
+    path.write_text(text, encoding="utf-8")
+    load(str(path), commanded=False)
+    with pytest.raises(ConfigError, match=r"pulse\.|start_by"):
+        load(str(path))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sunspec2.modbus.client import SunSpecModbusClientDeviceTCP
 
-from hil import serve
+from hil import serve, serve_told
 from hil.config import Config
 from simulator import Device
 
@@ -106,12 +106,12 @@ def test_each_may_have_a_journal(tmp_path: Path) -> None:
 def test_many_ports_are_told_in_short() -> None:
     """Those that follow one by one need no line each; those of the system's choice do."""
     config = Config.model_validate({"fleet": {"units": 100, "ports": 50}})
-    server = serve.Served(None, "", tuple(range(5020, 5070)))  # type: ignore[arg-type]
-    lines = list(serve._places(config, 100, server))
-    assert len(lines) == serve.PORTS_SHOWN_MAX + 1
+    server = serve_told.Served(None, "", tuple(range(5020, 5070)))  # type: ignore[arg-type]
+    lines = list(serve_told.places(config, 100, server))
+    assert len(lines) == serve_told.PORTS_SHOWN_MAX + 1
     assert lines[-1] == "  and so on to port 5069, one after the other"
-    scattered = serve.Served(None, "", (9, *range(5020, 5069)))  # type: ignore[arg-type]
-    assert len(list(serve._places(config, 100, scattered))) == 50
+    scattered = serve_told.Served(None, "", (9, *range(5020, 5069)))  # type: ignore[arg-type]
+    assert len(list(serve_told.places(config, 100, scattered))) == 50
 
 
 def cpu_s(pid: int) -> float:
@@ -133,3 +133,16 @@ def test_a_thousand_idle_units_cost_next_to_nothing(ports: int, fleet: Fleet, tm
     spent_s = cpu_s(process.pid) - before_s
     print(f"\n{ports} ports: {spent_s / IDLE_S:.2%} of a core")
     assert spent_s < 0.01 * IDLE_S
+
+
+@pytest.mark.slow
+def test_a_thousand_units_with_journals(fleet: Fleet, tmp_path: Path) -> None:
+    """A unit still takes less than 64 KiB: few of their databases are open at a time."""
+    config = tmp_path / "fleet.toml"
+    config.write_text(f"[fleet]\nunits = 1000\njournals = {str(tmp_path / 'journals')!r}\n", encoding="utf-8")
+    _, lines = fleet(str(config))
+    kib = re.search(r", ([\d.]+) KiB a unit$", lines[0])
+    assert kib, lines
+    print(f"\n{kib[1]} KiB a unit")
+    assert float(kib[1]) < 64.0
+    assert len(list((tmp_path / "journals").glob("*.sqlite"))) == 1000

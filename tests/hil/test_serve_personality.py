@@ -69,7 +69,7 @@ def test_a_second_session_is_turned_away() -> None:
 
     async def visit() -> bytes:
         (unit,) = serve._units(config)
-        served = await serve._start(config, [unit], ("127.0.0.1", 0), None)
+        served = await serve._start(config, [unit], serve.Address("127.0.0.1", 0), None)
         port = int(served.where.rpartition(":")[2])
         try:
             first = await asyncio.open_connection("127.0.0.1", port)

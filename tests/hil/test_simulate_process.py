@@ -202,7 +202,7 @@ def test_an_unknown_timer_is_refused(start: Start) -> None:
     assert last == "ValueError: timer = 'decorative': nothing was started; give acts or cosmetic"
 
 
-@pytest.mark.mutation(MAKER, '            temp_c=settings.get("temp_c", TEMP_C),\n', "")
+@pytest.mark.mutation(MAKER, '        "temp_c": settings.get("temp_c", TEMP_C),\n', "")
 def test_it_is_as_warm_as_it_is_told(start: Start) -> None:
     """``temp_c``."""
     assert sample(start(temp_c=61.5).port).temp_c.value == 61.5

@@ -217,6 +217,8 @@ class TestSweep:
         assert len(slept) == 1
 
     @pytest.mark.mutation("simulator/handler.py", "self._woken(unit)", "pass")
+    @pytest.mark.mutation(STAMP, "            self._awake[id(unit)] = unit\n", "")
+    @pytest.mark.mutation(STAMP, "            self._somebody.set()\n", "")
     def test_a_write_wakes_a_unit(self) -> None:
         """Over the wire; from then on it is looked after."""
 

@@ -72,8 +72,8 @@ def test_a_restart_with_nothing_in_force_is_no_change(switch_on: Start, clock: M
 
 @pytest.mark.mutation(
     "simulator/journal.py",
-    "reversed(_newest(self._database, TOKENS_MAX",
-    "reversed(_newest(self._database, 0",
+    "reversed(_newest(database, TOKENS_MAX",
+    "reversed(_newest(database, 0",
 )
 def test_a_token_is_a_duplicate_after_a_restart(switch_on: Start, clock: ManualClock) -> None:
     """Even one that the ring has long forgotten."""
@@ -124,6 +124,7 @@ def test_the_caller_may_know_when_power_was_lost(
     assert value(device, 64900, "DisWhMil") == mwh
 
 
+@pytest.mark.mutation("simulator/device.py", "_dated(e, wall_s - (now_s - e.at_s))", "_dated(e, wall_s)")
 def test_a_reversion_that_nobody_saw_is_journalled_at_its_time(switch_on: Start, clock: ManualClock) -> None:
     """The timer ran out while the device was on and unasked; then the power was lost."""
     pulse(switch_on(), 2000, 60)
