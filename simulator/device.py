@@ -114,6 +114,7 @@ class Device:
         self._seen: Inverter | None = None
         self._unseen: Final[deque[tuple[float, Inverter]]] = deque(maxlen=UNSEEN_MAX)
         self._journal: Final = Journal(journal_path)
+        self._stamped: Final = self._journal.stamped
         try:
             now_s, wall_s = clock.mono_s(), clock.wall_s()
             self._journal.belongs_to(serial, self._battery.capacity_wh)
@@ -144,7 +145,7 @@ class Device:
     @property
     def idle(self) -> bool:
         """Whether nothing happens by itself until somebody writes, and no stamp has to be kept."""
-        return self._inverter.due_s == math.inf and not self._journal.stamped
+        return self._inverter.due_s == math.inf and not self._stamped
 
     def read(self, address: int, count: int, function: int = 3) -> list[int] | Refusal:
         """``count`` registers from ``address`` on, all as they are at this moment, whatever the function."""
@@ -238,25 +239,31 @@ class Device:
 
     def _asked(self) -> float:
         """A request has come in: :meth:`_settle`, and what any request does on this unit."""
-        now_s = self._settle()
+        now_s = self._clock.mono_s()
+        if self._inverter.due_s <= now_s or self._stamped:
+            self._settled(now_s)
         if self._traits.timer_restart == "any_request":
             self._keep(self._inverter.heard(now_s), now_s)
         return now_s
 
     def _settle(self) -> float:
         now_s = self._clock.mono_s()
+        self._settled(now_s)
+        return now_s
+
+    def _settled(self, now_s: float) -> None:
+        """Everything due by now worked off, and the stamp kept."""
         if self._inverter.due_s <= now_s:
             self._keep(self._inverter.settle(now_s), now_s)
-        if self._journal.stamped:
+        if self._stamped:
             self._journal.alive(self._clock.wall_s())
-        return now_s
 
     def _keep(self, reaction: Reaction, now_s: float) -> None:
         """Make a reaction durable, then true: in this order, so that what failed to commit did not happen."""
         if reaction.durable:
             wall_s = self._clock.wall_s()
             dated = tuple([_dated(e, wall_s - (now_s - e.at_s)) for e in reaction.entries])
-            if self._journal.stamped:
+            if self._stamped:
                 self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)
             elif dated:
                 self._journal.note(dated)

@@ -292,7 +292,7 @@ class Inverter:
 
     def with_timer(self, timer_ends_s: float | None) -> Inverter:
         """What is in force, with another end."""
-        return replace(self, timer_ends_s=timer_ends_s)._scheduled()
+        return replace(self, timer_ends_s=timer_ends_s).scheduled()
 
     def with_settings(self, settings: Settings, now_s: float) -> Inverter:
         """Other limits, in force at once; nothing is superseded by them."""
@@ -301,7 +301,7 @@ class Inverter:
     def with_reserve(self, percent: float, now_s: float) -> Inverter:
         """Takes effect at once: a discharge that it forbids stops, one that it permits again resumes."""
         reserve_wh = percent * self.battery.capacity_wh / PERCENT
-        return replace(self, plant=self.plant.with_reserve(reserve_wh, now_s))._scheduled()
+        return replace(self, plant=self.plant.with_reserve(reserve_wh, now_s)).scheduled()
 
     def with_alarm(self, bits: int, now_s: float) -> Inverter:
         """With these alarms latched; 0 takes them all back, and the unit goes on with what is in force."""
@@ -349,7 +349,8 @@ class Inverter:
             plant = plant.asked(target_w, at_s, now)
         return _steer(self, plant, self._due_s_with(plant, hold), hold)
 
-    def _scheduled(self) -> Inverter:
+    def scheduled(self) -> Inverter:
+        """With the next event."""
         return replace(self, due_s=self._due_s_with(self.plant, self.hold))
 
     def _due_s_with(self, plant: Plant, hold: Hold) -> float:
@@ -460,7 +461,7 @@ class Inverter:
             ring=ring,
             alarm=memory.alarm,
             local=bool(memory.local),
-        )._scheduled()
+        ).scheduled()
 
 
 _put: Final = copier(

@@ -107,8 +107,9 @@ class _Target:
     pack: Callable[..., bytes]
     unpack: Callable[[bytes], tuple[int, ...]]
     """The raw values of :attr:`points`, in order."""
-    points: tuple[tuple[tuple[int, str], int, frozenset[int], int], ...]
-    """Each writable point: its key, its sentinel, the values it allows (none: any), its power of ten."""
+    points: tuple[tuple[tuple[int, str], int, frozenset[int], int, int], ...]
+    """Each writable point: its key, its sentinel, the values it allows (none: any), and what makes a value of a
+    register, a factor and a divisor, of which one is 1."""
     skips: bool
     """Whether the window covers points that may not be written, too."""
 
@@ -190,10 +191,10 @@ class Layout(Generic[Subject]):
             return read_only
         found: dict[tuple[int, str], float] = {}
         raws = target.unpack(target.pack(*values))
-        for (key, sentinel, symbols, exponent), raw in zip(target.points, raws, strict=True):
+        for (key, sentinel, symbols, times, over), raw in zip(target.points, raws, strict=True):
             if raw == sentinel or (symbols and raw not in symbols):
                 return Refusal.ILLEGAL_VALUE
-            found[key] = raw * 10**exponent if exponent >= 0 else raw / 10**-exponent
+            found[key] = raw * times if over == 1 else raw / over
         return found
 
     def _plan_write(self, address: int, count: int) -> _Target | None:
@@ -212,7 +213,9 @@ class Layout(Generic[Subject]):
             code = _CODES[placed.point.type]
             words = struct.pack(f">{placed.point.size}H", *encode(placed.point, None))
             (sentinel,) = struct.unpack(f">{code}", words)
-            points.append((key, sentinel, frozenset(placed.point.symbols), self._exponents.get(key, 0)))
+            exponent = self._exponents.get(key, 0)
+            factors = 10 ** max(0, exponent), 10 ** max(0, -exponent)
+            points.append((key, sentinel, frozenset(placed.point.symbols), *factors))
             codes += "xx" * (placed.address - at) + code
             at = placed.end
         codes += "xx" * (end - at)

@@ -151,14 +151,15 @@ def _reserve_fits(inverter: Inverter, values: Values) -> bool:
 
 def _heartbeats(inverter: Inverter, beats: Mapping[str, int], now_s: float) -> Inverter:
     kept = inverter.traits.controller_heartbeat == "kept"
-    return replace(
+    heard = replace(
         inverter,
         heard_s=now_s,
         controller_hb=beats.get("controller_hb", inverter.controller_hb) if kept else 0,
         battery_controller_hb=beats.get("battery_controller_hb", inverter.battery_controller_hb)
         if kept
         else 0,
-    ).with_timer(inverter.timer_ends_s)
+    )
+    return heard.scheduled() if inverter.traits.watchdog_s else heard
 
 
 def _limits(inverter: Inverter, values: Values, now_s: float) -> Inverter:

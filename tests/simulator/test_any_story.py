@@ -99,7 +99,7 @@ def assert_sound(device: Device, now_s: float) -> None:
     assert [e.seq for e in entries] == list(range(1, unit.cmd_seq + 1))
     assert unit.due_s > now_s
     assert unit.hold == Hold.of(unit.settings, unit.alarm, unit.battery)
-    assert (unit._scheduled().due_s, plant._scheduled()) == (unit.due_s, plant)
+    assert (unit.scheduled().due_s, plant._scheduled()) == (unit.due_s, plant)
     if energy.power_w < 0.0 and not plant.course[0].is_idle:
         assert energy.stored_wh <= ceiling_wh(unit.settings, unit.battery.capacity_wh) + 1e-6
 

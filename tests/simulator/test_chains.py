@@ -147,7 +147,7 @@ class TestUnit:
         assert both.read(both.end - 1, 2) is Refusal.ILLEGAL_ADDRESS
 
     @pytest.mark.mutation("simulator/device.py", "self._inverter.due_s == math.inf and", "")
-    @pytest.mark.mutation("simulator/device.py", "math.inf and not self._journal.stamped", "math.inf")
+    @pytest.mark.mutation("simulator/device.py", "math.inf and not self._stamped", "math.inf")
     def test_it_is_idle_until_something_can_happen_by_itself(
         self, both: Device, switch_on: Callable[..., Device]
     ) -> None:
