@@ -164,10 +164,7 @@ class Inverter:
     @property
     def set_point_w(self) -> float:
         """What the unit goes for: the command, or its default mode; W."""
-        return self._goes_for_w(self.commanded_w)
-
-    def _goes_for_w(self, commanded_w: float) -> float:
-        return commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w
+        return self.commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w
 
     @property
     def _default_w(self) -> float:
@@ -338,7 +335,10 @@ class Inverter:
         charge_w = 0.0 if at_ceiling(plant, hold.ceiling_wh, at_s) else permitted.charge_w
         if plant.charge_limit_w != charge_w or plant.discharge_limit_w != permitted.discharge_w:
             plant = plant.with_limits(charge_w, permitted.discharge_w, at_s)
-        target_w = self._goes_for_w(self.commanded_w if commanded_w is None else commanded_w)
+        if commanded_w is None or not in_force or self.traits.effect != "acts":
+            target_w = self.set_point_w
+        else:
+            target_w = commanded_w
         ramp = min(plant.system.ramp_w_per_s, hold.ramp_w_per_s(target_w or plant.at(at_s).power_w))
         if plant.ramp_w_per_s != ramp:
             plant = plant.with_ramp(ramp, at_s)

@@ -62,6 +62,8 @@ class Hold:
     alarm: int
     caps: Caps
     gate: Gate | None
+    permitted: Caps
+    """What is left of the caps behind the gate."""
     charge_ramp_w_per_s: float
     discharge_ramp_w_per_s: float
     ceiling_wh: float
@@ -69,20 +71,17 @@ class Hold:
 
     @classmethod
     def of(cls, settings: Settings, alarm: int, battery: Battery) -> Hold:
+        capped, gated = caps(settings, battery.charge_w_max, battery.discharge_w_max), gate(settings, alarm)
         return cls(
             settings,
             alarm,
-            caps(settings, battery.charge_w_max, battery.discharge_w_max),
-            gate(settings, alarm),
+            capped,
+            gated,
+            NOTHING if gated else capped,
             ramp_w_per_s(settings, battery, -1.0),
             ramp_w_per_s(settings, battery, 1.0),
             ceiling_wh(settings, battery.capacity_wh),
         )
-
-    @property
-    def permitted(self) -> Caps:
-        """What is left of the caps behind the gate."""
-        return NOTHING if self.gate else self.caps
 
     def ramp_w_per_s(self, towards_w: float) -> float:
         """How fast power may change on its way to a set-point."""

@@ -70,8 +70,9 @@ class OnDischarge:
         return power_w / self.efficiency if power_w > 0.0 else power_w
 
     def flow(self, piece: Piece, until_s: float) -> Flow:
-        ac_wh = abs(piece.watt_s(until_s)) / SECONDS_PER_HOUR
-        dc_wh = ac_wh / self.efficiency if piece.discharges else ac_wh
+        watt_s = piece.watt_s(until_s)
+        ac_wh = abs(watt_s) / SECONDS_PER_HOUR
+        dc_wh = ac_wh / self.efficiency if watt_s > 0.0 else ac_wh
         return Flow(ac_wh, dc_wh, dc_wh)
 
     def seconds_for(self, stored_wh: float, power_w: float) -> float:

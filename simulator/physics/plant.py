@@ -128,10 +128,14 @@ class Plant:
     def at(self, now_s: float) -> BatteryState:
         """Energies and powers at ``now_s``, which must not lie behind :attr:`due_s`; before the anchor, there."""
         anchor, piece = self.anchor, self.course[0]
-        now_s = max(now_s, anchor.at_s)
-        if not piece.from_w and not piece.to_w:
-            return self._idle_at(now_s)
-        power_w = piece.power_w(now_s)
+        if now_s < anchor.at_s:
+            now_s = anchor.at_s
+        if piece.from_w == piece.to_w:
+            power_w = piece.from_w
+            if not power_w:
+                return self._idle_at(now_s)
+        else:
+            power_w = piece.power_w(now_s)
         flow = self.losses.flow(piece, now_s) if now_s > anchor.at_s else _NO_FLOW
         dc_w = self.losses.dc_w(power_w) if power_w else 0.0
         if piece.discharges:
@@ -210,7 +214,9 @@ class Plant:
 
     def permits(self, target_w: float, now: BatteryState) -> bool:
         """Whether it could start on this set-point: above the reserve, or not yet full; 0 always."""
-        return self.battery.permitted_w(target_w, now.stored_wh) == target_w
+        if target_w > 0.0:
+            return now.stored_wh > self.battery.reserve_wh
+        return target_w == 0.0 or now.stored_wh < self.battery.capacity_wh
 
     def limits_w(self, at_s: float) -> tuple[float, float]:
         """What it could do at this moment: greatest charging and discharging power, 0 or above."""

@@ -105,7 +105,7 @@ def assert_sound(device: Device, now_s: float) -> None:
 
 
 @pytest.mark.mutation(INVERTER, "if local and self.in_force:", "if False:")
-@pytest.mark.mutation(LIMITS, "return NOTHING if self.gate else self.caps", "return self.caps")
+@pytest.mark.mutation(LIMITS, "NOTHING if gated else capped", "capped")
 @pytest.mark.parametrize("kind", KINDS, ids=["reference", "self-use", "measured", "odd"])
 @given(story=STORIES)
 @settings(max_examples=40, derandomize=True, deadline=None)

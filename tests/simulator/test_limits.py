@@ -272,7 +272,7 @@ class TestGates:
             (703, "ES", 0, 1, 0),
         ],
     )
-    @pytest.mark.mutation(LIMITS, "return NOTHING if self.gate else self.caps", "return self.caps")
+    @pytest.mark.mutation(LIMITS, "NOTHING if gated else capped", "capped")
     def test_it_stops_at_once_and_goes_on(
         self, both: Device, model_id: int, name: str, off: int, on: int, state: int
     ) -> None:

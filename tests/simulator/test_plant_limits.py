@@ -37,8 +37,8 @@ class TestReaction:
     )
     @pytest.mark.mutation(
         PLANT,
-        "if not piece.from_w and not piece.to_w:\n            return",
-        "if not piece.from_w:\n            return",
+        "if piece.from_w == piece.to_w:\n            power_w = piece.from_w",
+        "if True:\n            power_w = piece.from_w",
     )
     def test_nothing_moves_during_the_dead_time(self) -> None:
         """Two seconds of it, then the ramp."""

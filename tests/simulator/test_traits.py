@@ -136,10 +136,9 @@ class TestEffect:
     """Acknowledged, and nothing comes of it."""
 
     @pytest.mark.mutation(
-        INVERTER,
-        'return commanded_w if self.in_force and self.traits.effect == "acts" else self._default_w',
-        "return commanded_w if self.in_force else self._default_w",
+        INVERTER, 'if self.in_force and self.traits.effect == "acts" else', "if self.in_force else"
     )
+    @pytest.mark.mutation(INVERTER, 'not in_force or self.traits.effect != "acts":', "not in_force:")
     def test_none(self, clock: ManualClock) -> None:
         """Registers, journal and timer are as ever; only power and counters tell."""
         device = Device(clock, traits=Traits(effect="none"))
