@@ -1,12 +1,11 @@
-"""The physics of one battery: where its energy is at any moment, in closed form.
+"""What a battery is, as plain values: its nameplate, a moment of it, and what narrows its power near its ends.
 
-Power is constant between events, so energy is a straight line and nothing has to tick: a state is an
-anchor (when, how much) and a slope, and any later moment is computed from them. A state is re-anchored
-only where the slope changes, so reading often cannot add rounding errors.
+Nothing moves here: where the energy is at any moment is :mod:`simulator.physics.plant`'s to say, and it says it
+in these terms.
 
-All of the round-trip loss is taken on discharge: discharging E at the AC terminals removes E / efficiency,
-charging adds E. The loss has to lie somewhere, and here stored energy answers the question that matters,
-"how much can still be taken out", without having to know how it came in.
+All of the nameplate's round-trip loss is taken on discharge: giving E at the AC terminals removes E / efficiency,
+taking E adds E. The loss has to lie somewhere, and there stored energy answers the question that matters, "how much
+can still be taken out", without having to know how it came in.
 
 Pure: time is an argument. Sign: positive power = discharge.
 """
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.evolve import quick, replace
+from simulator.evolve import quick
 
 SECONDS_PER_HOUR: Final = 3600.0
 
@@ -58,63 +57,11 @@ class Battery:
         """A battery fresh from the factory: ``stored_wh`` inside, counters at zero, idle."""
         return BatteryState(at_s, self.stored_wh, 0.0, 0.0, 0.0)
 
-    def advance(self, state: BatteryState, now_s: float) -> BatteryState:
-        """The state at ``now_s``, anchored there; a time before the anchor counts as the anchor.
-
-        Follows the line as far as asked: the caller stops at :meth:`event_at_s`.
-        """
-        elapsed_s = now_s - state.at_s
-        if elapsed_s <= 0.0:
-            return state
-        power_w = state.power_w
-        energy_wh = power_w * elapsed_s / SECONDS_PER_HOUR
-        stored_wh, discharged_wh, charged_wh = state.stored_wh, state.discharged_wh, state.charged_wh
-        if power_w > 0.0:
-            stored_wh -= energy_wh / self.round_trip_efficiency
-            discharged_wh += energy_wh
-        elif power_w < 0.0:
-            stored_wh -= energy_wh
-            charged_wh -= energy_wh
-        return BatteryState(now_s, stored_wh, discharged_wh, charged_wh, power_w)
-
-    def permitted_w(self, power_w: float, stored_wh: float) -> float:
-        """``power_w``, or 0 where the battery cannot: discharging at the reserve, charging when full."""
-        if power_w > 0.0 and stored_wh <= self.reserve_wh:
-            return 0.0
-        if power_w < 0.0 and stored_wh >= self.capacity_wh:
-            return 0.0
-        return power_w
-
-    def event_at_s(self, state: BatteryState) -> float:
-        """When the line meets the reserve (discharging) or the capacity (charging); infinity if never."""
-        if state.power_w > 0.0:
-            usable_wh = max(0.0, state.stored_wh - self.reserve_wh) * self.round_trip_efficiency
-            return state.at_s + usable_wh * SECONDS_PER_HOUR / state.power_w
-        if state.power_w < 0.0:
-            room_wh = max(0.0, self.capacity_wh - state.stored_wh)
-            return state.at_s + room_wh * SECONDS_PER_HOUR / -state.power_w
-        return math.inf
-
-    def stop_at_event(self, state: BatteryState) -> BatteryState:
-        """The state at :meth:`event_at_s`: idle, and exactly on the bound that was met.
-
-        Exactly, because a remainder of 1e-12 Wh above the reserve would let the next command start.
-        """
-        at_s = self.event_at_s(state)
-        if at_s == math.inf:
-            return state
-        met = self.advance(state, at_s)
-        if state.power_w > 0.0:
-            stored_wh = min(state.stored_wh, self.reserve_wh)
-        else:
-            stored_wh = max(state.stored_wh, self.capacity_wh)
-        return replace(met, stored_wh=stored_wh, power_w=0.0)
-
 
 @quick
 @dataclass(frozen=True, slots=True)
 class BatteryState:
-    """A moment and a slope. All energies are Wh; the counters never fall."""
+    """One moment. All energies are Wh; the counters never fall."""
 
     at_s: float
     """When the other fields held; seconds on the caller's monotonic axis."""
@@ -125,9 +72,9 @@ class BatteryState:
     charged_wh: float
     """Energy taken at the AC terminals since manufacture, up to ``at_s``."""
     power_w: float
-    """AC power at ``at_s``, and in :class:`Battery`'s line from then on; positive = discharge."""
+    """Power at the AC terminals at ``at_s``; positive = discharge."""
     dc_w: float = 0.0
-    """Power at the battery's terminals at ``at_s``; positive = discharge. This and the next two are a plant's."""
+    """Power at the battery's terminals at ``at_s``; positive = discharge."""
     dc_discharged_wh: float = 0.0
     """Energy given at the battery's terminals since manufacture, up to ``at_s``."""
     dc_charged_wh: float = 0.0

@@ -293,7 +293,9 @@ class Plant:
             return replace(plant, target_w=self.waiting_w, waiting_s=math.inf)._moving()
         if self.follows and self.site is not None and self.site.next_s(self.anchor.at_s) == due_s:
             return plant._aimed(self.site.net_w(due_s), due_s, follows=True)
-        rests = plant._rests(plant.anchor, plant.goal_w, plant.target_w)
+        derate = self.system.derate
+        was_let = derate is None or derate.at(self.anchor.at_s) > 0.0
+        rests = was_let and plant._rests(plant.anchor, plant.goal_w, plant.target_w)
         return plant._scheduled() if rests else plant._moving()
 
     def _rests(self, anchor: BatteryState, goal_w: float, target_w: float) -> bool:

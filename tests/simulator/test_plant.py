@@ -1,4 +1,4 @@
-"""A plant over time: the reference device bit for bit, measured physics in closed form, and limits that hold."""
+"""A plant over time: measured physics in closed form, and limits that hold."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from simulator.battery import Battery, BatteryState, Derate, Taper, by_temperatu
 from simulator.physics.losses import Measured, OnDischarge, Standby, System, load_system, system_names
 from simulator.physics.plant import Plant, PlantMemory
 from simulator.physics.site import Profile, Site
+
+PLANT = "simulator/physics/plant.py"
+LOSSES = "simulator/physics/losses.py"
 
 BATTERY = Battery()
 HOUR_S = 3600.0
@@ -106,70 +109,6 @@ def one_way(plant: Plant) -> float:
     return math.sqrt(plant.losses.battery_efficiency) if isinstance(plant.losses, Measured) else 1.0
 
 
-class TestReference:
-    """With the default battery and nothing else a plant is the reference device."""
-
-    @pytest.mark.mutation("simulator/physics/losses.py", "stored_wh *= self.efficiency", "pass")
-    @pytest.mark.mutation(
-        "simulator/physics/plant.py",
-        "stored_wh, out = anchor.stored_wh",
-        "stored_wh, out = self.anchor.stored_wh",
-    )
-    @pytest.mark.mutation(
-        "simulator/physics/plant.py", "piece.start_s + self.losses.seconds_for", "self.losses.seconds_for"
-    )
-    @exact
-    @given(seed=seeds, stored_wh=st.floats(7500.0, 25_000.0), efficiency=st.sampled_from([0.88, 1.0, 0.93]))
-    def test_it_is_bit_equal_with_the_line_of_its_battery(
-        self, seed: int, stored_wh: float, efficiency: float
-    ) -> None:
-        """Whatever is commanded and whenever one looks: the same energies to the last bit."""
-        random = Random(seed)
-        battery = Battery(stored_wh=stored_wh, round_trip_efficiency=efficiency)
-        plant, state, at_s = Plant.new(battery, 5.0), battery.new(5.0), 5.0
-        for _ in range(40):
-            at_s += random.expovariate(1.0) * 2 * HOUR_S
-            plant = plant.settled(at_s)
-            while battery.event_at_s(state) <= at_s:
-                state = battery.stop_at_event(state)
-            line, seen = battery.advance(state, at_s), plant.at(at_s)
-            assert (seen.stored_wh, seen.discharged_wh, seen.charged_wh, seen.power_w) == (
-                line.stored_wh,
-                line.discharged_wh,
-                line.charged_wh,
-                line.power_w,
-            )
-            target_w = float(random.randrange(-5000, 5001))
-            if random.random() < 0.2:
-                reserve_wh = random.choice([2500.0, 7500.0, 12_500.0])
-                battery = replace(battery, reserve_wh=reserve_wh)
-                plant, target_w = plant.with_reserve(reserve_wh, at_s), plant.target_w
-            else:
-                plant = plant.asked(target_w, at_s)
-            state = replace(
-                battery.advance(state, at_s), power_w=battery.permitted_w(target_w, line.stored_wh)
-            )
-            assert plant.due_s == battery.event_at_s(state)
-
-    def test_two_exports_leave_15_4545_kwh(self) -> None:
-        """2 kW for an hour, twice, as in the README."""
-        plant = Plant.new(BATTERY, 0.0).asked(2000.0, 0.0)
-
-        assert plant.at(HOUR_S).stored_wh == pytest.approx(17_727.272_727, abs=1e-6)
-        assert plant.at(2 * HOUR_S).stored_wh == pytest.approx(15_454.545_454, abs=1e-6)
-        assert plant.at(HOUR_S).dc_w == pytest.approx(2272.727_272)
-        assert plant.at(HOUR_S).dc_discharged_wh == pytest.approx(2272.727_272)
-
-    def test_idle_nothing_ever_happens(self) -> None:
-        """No tick: a thousand idle units cost nothing."""
-        plant = Plant.new(BATTERY, 0.0)
-
-        assert plant.due_s == math.inf
-        assert plant.stepped() is plant
-        assert plant.settled(YEAR_S) is plant
-        assert plant.at(YEAR_S) == BatteryState(YEAR_S, 20_000.0, 0.0, 0.0, 0.0)
-
-
 class TestEnergy:
     """Nothing is created, nothing is lost but by the losses."""
 
@@ -201,9 +140,7 @@ class TestEnergy:
         assert meter is not None
         assert meter.imported_wh - meter.exported_wh == pytest.approx(grid_wh, abs=1.0)
 
-    @pytest.mark.mutation(
-        "simulator/physics/plant.py", "anchor.charged_wh + flow.ac_wh", "anchor.charged_wh - flow.ac_wh"
-    )
+    @pytest.mark.mutation(PLANT, "anchor.charged_wh + flow.ac_wh", "anchor.charged_wh - flow.ac_wh")
     @by_system
     @rarely
     @given(seed=seeds)
@@ -319,11 +256,9 @@ def small_steps(
     return rows
 
 
+@pytest.mark.mutation(PLANT, "self.ramp_w_per_s, self.system.tau_s)", "math.inf, self.system.tau_s)")
 @pytest.mark.mutation(
-    "simulator/physics/plant.py", "self.ramp_w_per_s, self.system.tau_s)", "math.inf, self.system.tau_s)"
-)
-@pytest.mark.mutation(
-    "simulator/physics/losses.py",
+    LOSSES,
     "return Flow(ac_wh, dc_wh, dc_wh * self._one_way)",
     "return Flow(ac_wh, dc_wh, dc_wh)",
 )
@@ -343,6 +278,78 @@ def test_six_hours_are_those_of_a_simulation_in_small_steps() -> None:
     final = plant.settled(6 * HOUR_S).anchor
     assert expected[149][0] > 0.97 * BATTERY.capacity_wh, "the schedule has to reach the taper"
     assert final.discharged_wh > 10_000.0
+
+
+class TestRest:
+    """Only a charge that stopped because the battery is full waits until standby has emptied it a little."""
+
+    SYSTEM = System(standby=Standby(ac_w=10.0, dc_w=5.0))
+    ALMOST_FULL = Battery(stored_wh=24_900.0)
+
+    @pytest.mark.mutation(PLANT, "return target_w < 0.0 == goal_w and", "return 0.0 == goal_w and")
+    def test_an_idle_battery_rests_from_nothing(self) -> None:
+        """5 W empty it, and nothing else ever happens, told to do nothing or to give below its reserve."""
+        plant = Plant.new(self.ALMOST_FULL, 0.0, self.SYSTEM)
+
+        assert plant.due_s == 24_900.0 / 5.0 * HOUR_S
+        assert plant.with_reserve(25_000.0, 0.0).asked(1000.0, 0.0).due_s == plant.due_s
+
+    @pytest.mark.mutation(PLANT, "and anchor.stored_wh > full_wh", "")
+    def test_below_98_percent_there_is_nothing_to_wait_for(self) -> None:
+        """A charge that a limit of 0 W holds back does not begin in the past."""
+        plant = Plant.new(BATTERY, 0.0, self.SYSTEM).with_limits(0.0, 5000.0, 0.0).asked(-1000.0, 0.0)
+
+        assert plant.due_s == 20_000.0 / 5.0 * HOUR_S
+
+    @pytest.mark.mutation(PLANT, "self._standby_w(anchor)[1] > 0.0 and ", "")
+    def test_without_standby_a_charge_goes_on_when_the_derating_lets_go(self) -> None:
+        """Nothing would ever empty it to 98 %."""
+        system = System(derate=Derate(lambda at_s: 1.0 if at_s >= HOUR_S else 0.0))
+        plant = Plant.new(self.ALMOST_FULL, 0.0, system).asked(-1000.0, 0.0)
+
+        assert plant.settled(HOUR_S - 1.0).at(HOUR_S - 1.0).power_w == 0.0
+        assert plant.settled(HOUR_S).at(HOUR_S).power_w == -1000.0
+
+    @pytest.mark.mutation(PLANT, "rests = was_let and plant._rests", "rests = plant._rests")
+    def test_with_standby_too_if_it_was_the_derating_alone(self) -> None:
+        """It was never full: there is nothing to rest from."""
+        derate = Derate(lambda at_s: 1.0 if at_s >= HOUR_S else 0.0)
+        system = System(standby=self.SYSTEM.standby, derate=derate)
+        plant = Plant.new(self.ALMOST_FULL, 0.0, system).asked(-1000.0, 0.0)
+
+        assert plant.settled(HOUR_S).at(HOUR_S).power_w == -1000.0
+        full = plant.settled(2 * HOUR_S)
+        assert (full.goal_w, full.at(2 * HOUR_S).stored_wh > 24_900.0) == (0.0, True)
+
+    @pytest.mark.mutation(
+        PLANT,
+        "max(0.0, anchor.stored_wh - self.losses.idle_wh(dc_wh))",
+        "anchor.stored_wh - self.losses.idle_wh(dc_wh)",
+    )
+    @exact
+    @given(stored_wh=st.floats(0.001, 25_000.0), at_s=st.floats(0.0, 1e6))
+    def test_standby_takes_no_more_than_there_is(self, stored_wh: float, at_s: float) -> None:
+        """At the very moment at which it is empty there is not a hair less than nothing inside."""
+        plant = Plant.new(Battery(stored_wh=stored_wh), at_s, self.SYSTEM)
+
+        assert 0.0 <= plant.at(plant.due_s).stored_wh < 1e-6
+
+    @pytest.mark.mutation(
+        PLANT,
+        "max(0.0, stored_wh - edge_wh if out else edge_wh - stored_wh)",
+        "(stored_wh - edge_wh if out else edge_wh - stored_wh)",
+    )
+    @pytest.mark.parametrize(
+        ("stored_wh", "power_w", "from_s"), [(15_079.0, 738.0, 1.0), (19_633.0, 450.0, 5000.0)]
+    )
+    def test_an_edge_never_lies_in_the_past(self, stored_wh: float, power_w: float, from_s: float) -> None:
+        """Not even of these, whose last bits are below the reserve in the last moment before they meet it."""
+        plant = Plant.new(Battery(stored_wh=stored_wh), from_s, System(dead_s=1.0))
+        plant = plant.asked(power_w, from_s).stepped()
+        last_s = math.nextafter(plant.due_s, 0.0)
+
+        assert plant.at(last_s).stored_wh < BATTERY.reserve_wh
+        assert plant.asked(0.0, last_s).due_s == last_s
 
 
 class TestMemory:
@@ -378,9 +385,7 @@ class TestMemory:
         assert recalled.at(HOUR_S) == plant.at(HOUR_S)
         assert recalled.due_s == plant.due_s
 
-    @pytest.mark.mutation(
-        "simulator/physics/plant.py", "target_w=0.0,\n            follows=False", "follows=False"
-    )
+    @pytest.mark.mutation(PLANT, "target_w=0.0,\n            follows=False", "follows=False")
     def test_switched_on_again_it_is_idle_with_the_same_energies(self) -> None:
         """Whatever it did when the power was lost, and nothing waits either."""
         plant = Plant.new(BATTERY, 0.0, RAMPED).asked(2000.0, 0.0).settled(HOUR_S)
