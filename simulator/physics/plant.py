@@ -301,7 +301,7 @@ class Plant:
     def _rests(self, anchor: BatteryState, goal_w: float, target_w: float) -> bool:
         """Whether it waits, full, until standby has emptied it to :data:`RECHARGE_SHARE`."""
         full_wh = RECHARGE_SHARE * self.battery.capacity_wh
-        return target_w < 0.0 == goal_w and self._standby_w(anchor)[1] > 0.0 and anchor.stored_wh > full_wh
+        return target_w < 0.0 == goal_w and anchor.stored_wh > full_wh
 
     def settled(self, now_s: float) -> Plant:
         """Everything due by ``now_s`` worked off, each at its own moment. Nothing due: the same plant."""

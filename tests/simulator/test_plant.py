@@ -301,7 +301,6 @@ class TestRest:
 
         assert plant.due_s == 20_000.0 / 5.0 * HOUR_S
 
-    @pytest.mark.mutation(PLANT, "self._standby_w(anchor)[1] > 0.0 and ", "")
     def test_without_standby_a_charge_goes_on_when_the_derating_lets_go(self) -> None:
         """Nothing would ever empty it to 98 %."""
         system = System(derate=Derate(lambda at_s: 1.0 if at_s >= HOUR_S else 0.0))
