@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BeforeValidator
+
+T = TypeVar("T")
 
 
 def refuse_lookalike(value: object, annotation: Any) -> None:
@@ -15,6 +19,16 @@ def refuse_lookalike(value: object, annotation: Any) -> None:
     if type(like) is not type(value):
         given = str(value).lower()
         raise ValueError(f"{given} is not {like!r}; give one of {', '.join(map(str, choices))}")
+
+
+def as_written(annotation: Any) -> BeforeValidator:
+    """The same for a type that stands in many places: ``Annotated[Choice, as_written(Choice)]``."""
+
+    def checked(value: T) -> T:
+        refuse_lookalike(value, annotation)
+        return value
+
+    return BeforeValidator(checked)
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:

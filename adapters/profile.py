@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from adapters.aswritten import as_written
 from adapters.profile_codec import WordOrder
 from adapters.profile_face import Face
 from adapters.profile_register import Part, Register
@@ -27,6 +28,9 @@ PROFILE_BYTES_MAX: Final = 1 << 18
 REGISTERS_MAX: Final = 512
 STEPS_MAX: Final = 16
 """Frames of one command. Every one more is one more place to die in."""
+
+
+Tier = Literal[1, 2, 3]
 
 
 class ProfileError(HilError):
@@ -286,7 +290,7 @@ class RegisterProfile(Part):
     """Which units it is for."""
     verified: bool = False
     """Whether a unit was seen to do what stands here. Without that, all of it is hearsay."""
-    tier: Literal[1, 2, 3] | None = None
+    tier: Annotated[Tier | None, as_written(Tier)] = None
     """1 a unit that ends commands by itself and is well described; 2 with disputed points; 3 of limited use."""
     solidity: str = ""
     """On whose word it rests, in short."""

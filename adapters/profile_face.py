@@ -6,13 +6,15 @@ bad ones. ``[face]`` says that; adapters look at nothing here, and no key below 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from adapters.aswritten import as_written
 from adapters.profile_register import Part, Table
 
-ExceptionCode = Literal[1, 2, 3, 4, 5, 6]
+_Code = Literal[1, 2, 3, 4, 5, 6]
+ExceptionCode = Annotated[_Code, as_written(_Code)]
 """Of Modbus: what a unit answers instead of doing it."""
 Conditions = dict[str, tuple[int, ...]]
 """Register → the raw values one of which stands there. All of them together; none is always."""

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ledger.errors import HilError, shorten
 
@@ -53,10 +53,17 @@ class Shelf:
             )
         return (_place(self) / f"{source}{SUFFIX}").read_text(encoding="utf-8"), f"{source}{SUFFIX}"
 
+    def document(self, name: str | Path) -> dict[str, Any]:
+        """What stands in a file, unchecked. Raises as :meth:`read` does, and for what is not TOML."""
+        return self._parsed(*self.read(name))
+
     def json(self, text: str, source: str) -> str:
         """A document as JSON, so that a model takes lists for tuples. Raises :attr:`error` for what is not TOML."""
+        return json.dumps(self._parsed(text, source), default=str)
+
+    def _parsed(self, text: str, source: str) -> dict[str, Any]:
         try:
-            return json.dumps(tomllib.loads(text), default=str)
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise self.error(f"{source}: is not TOML: {error}; correct that place") from None
 

@@ -173,7 +173,11 @@ def list_scenarios() -> None:
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A name from 'hil list'.")]) -> None:
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A name from 'hil list', or the path of a personality or face.")
+    ],
+) -> None:
     """Show one scenario, trial, personality, face or system whole."""
     lines = listing.shown(name)
     if lines is None:

@@ -27,7 +27,9 @@ from hil.config_bench import (
     link_problem,
     pulse_problem,
 )
+from hil.config_fits import fitting, no_room, unfit_device
 from hil.config_sections import (
+    PHYSICS,
     ClockSection,
     DeviceSection,
     LedgerSection,
@@ -35,12 +37,13 @@ from hil.config_sections import (
     PulseSection,
     Section,
     TargetSection,
+    given,
     zoned,
 )
 from hil.config_simulator import FleetSection, SimulatorSection, SiteSection, unfit_fleet, unheeded
 from hil.exits import BAD_INPUT
 from hil.explain import explain
-from ledger.errors import HilError, one_line
+from ledger.errors import HilError, one_line, shorten
 from ledger.sqlite_open import SAFE
 
 __all__ = [
@@ -132,13 +135,9 @@ class Config(Section):
     def only_served(self) -> str | None:
         """A key that says how the served simulator differs from the reference device; None if none does."""
         served = ("personality", "face", "base", "models", "scale", "timer", "sessions_max")
-        usual = SimulatorSection()
-        for key in served:
-            value = getattr(self.simulator, key)
-            if value != getattr(usual, key):
-                return f"simulator.{key} = {value!r}"
-        if self.device.system is not None:
-            return f"device.system = {self.device.system!r}"
+        for name, section, keys in (("simulator", self.simulator, served), ("device", self.device, PHYSICS)):
+            for key in given(section, *keys):
+                return f"{name}.{key} = {shorten(getattr(section, key))}"
         return "[site]" if self.site is not None else "[fleet]" if self.fleet is not None else None
 
     @property
@@ -176,6 +175,22 @@ class Config(Section):
                 f" {clock.start.isoformat()} (clock.start); give a later time"
             )
         return value
+
+    @model_validator(mode="after")
+    def _a_battery(self, info: ValidationInfo) -> Config:
+        """That can be; and where nobody asked for a pulse, one that it has room for."""
+        if (problem := unfit_device(self.device)) is not None:
+            raise ValueError(problem)
+        if _commanded(info):
+            self.__dict__["pulse"] = fitting(self.pulse, self.device, *self._least)
+        return self
+
+    @property
+    def _least(self) -> tuple[float, float]:
+        """W and s of a pulse that can be told from none."""
+        if self.target.kind == "fake":
+            return FAKE_WH_MIN * 3600, 1.0
+        return max(POWER_W_MIN, POWER_SHARE_MIN * self.device.power_w_max), DURATION_S_MIN + self.settle_s
 
     @model_validator(mode="after")
     def _durable(self) -> Config:
@@ -218,7 +233,7 @@ class Config(Section):
         """What cannot be told from nothing is no evidence for or against a worker."""
         if not _commanded(info):
             return self
-        pulse, device = self.pulse, self.device
+        pulse = self.pulse
         power_w, duration_s = abs(pulse.power_w), pulse.duration_s
         if self.target.kind == "fake":
             if power_w * duration_s / 3600 < FAKE_WH_MIN:
@@ -227,14 +242,13 @@ class Config(Section):
                     f" {FAKE_WH_MIN:g} Wh, which the fake's counters do not show; give more of either"
                 )
             return self
-        least_s = DURATION_S_MIN + self.settle_s
+        least_w, least_s = self._least
         if duration_s < least_s:
             raise ValueError(
                 f"pulse.duration_s = {duration_s:g} is too short to be judged: a worker needs three samples, a"
                 " second or more apart, after the power has settled, and a scenario repeats the command half-way"
                 f" through; give {least_s:g} at least"
             )
-        least_w = max(POWER_W_MIN, POWER_SHARE_MIN * device.power_w_max)
         if power_w < least_w:
             raise ValueError(
                 f"pulse.power_w = {pulse.power_w:g} is too little to be told from none, as measured powers match"
@@ -249,29 +263,7 @@ class Config(Section):
         A scenario applies the pulse up to twice: a device that must refuse it would prove nothing. On a bench
         that battery is only the stand-in of a rehearsal, and it is the rehearsal that has to ask.
         """
-        device, pulse = self.device, self.pulse
-        if abs(pulse.power_w) > device.power_w_max:
-            return (
-                f"pulse.power_w = {pulse.power_w:g} is beyond device.power_w_max = {device.power_w_max:g};"
-                " give at most that"
-            )
-        energy_wh = abs(pulse.power_w) * pulse.duration_s / 3600
-        if pulse.power_w > 0:
-            moved_wh = energy_wh / device.round_trip_efficiency
-            room_wh, where = device.stored_wh - device.reserve_wh, "stored_wh above reserve_wh"
-        else:
-            moved_wh, room_wh, where = (
-                energy_wh,
-                device.capacity_wh - device.stored_wh,
-                "capacity_wh above stored_wh",
-            )
-        if 2 * moved_wh > room_wh:
-            return (
-                f"pulse.power_w = {pulse.power_w:g} for duration_s = {pulse.duration_s:g} moves {moved_wh:.1f} Wh,"
-                f" and the scenarios need room for two, but device has {room_wh:.1f} Wh ({where});"
-                " make the pulse smaller, or the room larger"
-            )
-        return None
+        return no_room(self.pulse, self.device)
 
     @model_validator(mode="after")
     def _room(self, info: ValidationInfo) -> Config:
@@ -295,13 +287,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _simulated(self) -> Config:
         """What sections say of a simulator together."""
-        device, fleet = self.device, self.fleet
-        if device.system is not None and "round_trip_efficiency" in device.model_fields_set:
-            raise ValueError(
-                f"device.round_trip_efficiency = {device.round_trip_efficiency:g}: system ="
-                f" {device.system!r} has losses of its own; remove one of them"
-            )
-        problem = unheeded(self) or (None if fleet is None else unfit_fleet(fleet, self))
+        problem = unheeded(self) or (None if self.fleet is None else unfit_fleet(self.fleet, self))
         if problem is not None:
             raise ValueError(problem)
         return self

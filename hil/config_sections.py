@@ -11,10 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from adapters import plugins
 from adapters.aswritten import refuse_lookalike
 from adapters.profile import RegisterProfile
+from hil.config_day import TEMPERATURE, a_day, is_number
+from ledger.errors import shorten
 from ledger.model import DURATION_S_MAX, POWER_W_MAX, Reference
+from simulator.battery import Taper
+from simulator.device import TEMP_C
 from simulator.physics.losses import system_names
 
-INT16_MAX: Final = 32_767
 WH_MAX: Final = 65_534
 """Register WHRtg has 16 bits, and 0xFFFF says that it is not known."""
 CLOCK_FROM: Final = datetime(1971, 1, 1, tzinfo=UTC)
@@ -128,6 +131,16 @@ def folder_of(info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", "."))
 
 
+STORED_SHARE: Final = 0.8
+RESERVE_SHARE: Final = 0.3
+"""Of the capacity, where nothing else is said: the reference device has 20 and 7.5 of 25 kWh."""
+PHYSICS: Final = (
+    *("system", "ramp_w_per_s", "taper_charge", "taper_discharge"),
+    *("cabinet_c", "derate_from_c", "derate_to_c"),
+)
+"""Keys of ``[device]`` that only a simulator heeds."""
+
+
 class DeviceSection(Section):
     """The fake's or simulator's battery; the default is the reference device."""
 
@@ -135,28 +148,31 @@ class DeviceSection(Section):
     """Names the device in commands, too."""
     capacity_wh: float = Field(default=25_000.0, ge=1, le=WH_MAX)
     """Registers count whole Wh, and whole W of ``power_w_max``: less than one is none."""
-    stored_wh: float = Field(default=20_000.0, ge=0)
-    reserve_wh: float = Field(default=7_500.0, ge=0)
+    stored_wh: float = Field(default_factory=lambda data: STORED_SHARE * data["capacity_wh"], ge=0)
+    """At the first start. Unless given it goes with the capacity, as ``reserve_wh`` does."""
+    reserve_wh: float = Field(default_factory=lambda data: RESERVE_SHARE * data["capacity_wh"], ge=0)
     round_trip_efficiency: float = Field(default=0.88, gt=0, le=1)
     system: str | None = Field(default=None, min_length=1)
     """A measured set of losses, delays and standby in the place of ``round_trip_efficiency``, by name."""
     power_w_max: float = Field(default=5_000.0, ge=1)
+    ramp_w_per_s: float | None = Field(default=None, ge=0.1)
+    """Power changes no faster than this on command; without it at once. This and the rest: on top of ``system``."""
+    taper_charge: list[list[float]] = []
+    """What the cells take near full: steps [state of charge, share of the power], both 0 to 1, rising and falling."""
+    taper_discharge: list[list[float]] = []
+    """What they give near empty: likewise, the state of charge falling."""
+    cabinet_c: float | list[float] | str = TEMP_C
+    """Of the cabinet, °C: a number, a day of equally long steps, or a CSV file of lines ``HH:MM,celsius``."""
+    derate_from_c: float | None = Field(default=None, ge=TEMPERATURE.low, le=TEMPERATURE.high)
+    """Full power up to this temperature of the cabinet, …"""
+    derate_to_c: float | None = Field(default=None, ge=TEMPERATURE.low, le=TEMPERATURE.high)
+    """… none from this on, and a line between them, looked at once a minute."""
 
     @field_validator("system")
     @classmethod
     def _known(cls, value: str | None) -> str | None:
         if value is not None and value not in system_names():
             raise ValueError(f"there is no such system; give one of {', '.join(system_names())}")
-        return value
-
-    @field_validator("power_w_max")
-    @classmethod
-    def _representable(cls, value: float, info: ValidationInfo) -> float:
-        efficiency = info.data.get("round_trip_efficiency")
-        if efficiency is not None and value / efficiency > INT16_MAX:
-            raise ValueError(
-                f"over round_trip_efficiency is more than the {INT16_MAX} W that model 802 can show; give less"
-            )
         return value
 
     @field_validator("stored_wh", "reserve_wh")
@@ -166,6 +182,45 @@ class DeviceSection(Section):
         if capacity_wh is not None and value > capacity_wh:
             raise ValueError(f"is above capacity_wh = {capacity_wh:g}; give at most the capacity")
         return value
+
+    @field_validator("taper_charge", "taper_discharge", mode="before")
+    @classmethod
+    def _a_staircase(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pairs of numbers that narrow towards the end."""
+        discharging = info.field_name == "taper_discharge"
+        ends = "[[0.2, 0.5], [0.1, 0.2]]" if discharging else "[[0.9, 0.5], [0.95, 0.2]]"
+        steps: list[Any] = value if isinstance(value, list) else [None]
+        if not all(isinstance(s, list) and len(s) == 2 and all(map(is_number, s)) for s in steps):
+            raise ValueError(f"is no list of steps, [state of charge, share] each; give such as {ends}")
+        try:
+            Taper(**{"discharge" if discharging else "charge": tuple((soc, share) for soc, share in steps)})
+        except ValueError:
+            way = "falls" if discharging else "rises"
+            raise ValueError(
+                f"state of charge and share lie between 0 and 1, and from step to step the first {way} and the second"
+                f" falls; give such as {ends}"
+            ) from None
+        return value
+
+    @field_validator("cabinet_c", mode="before")
+    @classmethod
+    def _a_day(cls, value: Any, info: ValidationInfo) -> Any:
+        return a_day(value, folder_of(info), TEMPERATURE)
+
+
+def written(value: object) -> str:
+    """A value as messages show it: long ones cut, but for a path, of which the end says most."""
+    return repr(value) if isinstance(value, str) and Path(value).is_absolute() else shorten(value)
+
+
+def given(section: Section, *keys: str) -> list[str]:
+    """Which of ``keys`` say something: a default, written down or not, says nothing."""
+    usual = type(section)()
+    return [
+        key
+        for key in keys
+        if getattr(section, key) != getattr(usual, key) and key in section.model_fields_set
+    ]
 
 
 QUIET_REPLY_S_MAX: Final = 2.0

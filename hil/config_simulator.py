@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -10,30 +9,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from adapters.profile import load_profile as load_register_profile
-from hil.config_sections import Section, folder_of
-from ledger.errors import HilError, shorten
+from hil.config_day import POWER, a_day
+from hil.config_sections import PHYSICS, Section, folder_of, given, written
+from ledger.errors import HilError
 from simulator import personality
 from simulator.fleet import UNITS_PER_PORT_MAX
-from simulator.physics.site import STEPS_MAX, Profile, load_profile
 from simulator.points.chains import CHAINS
-from simulator.traits import Traits
 
 if TYPE_CHECKING:
     from hil.config import Config
 
 FLEET_MAX: Final = 10_000
 """Units of one process: ten times what anybody asked for, and 30 MB, or 250 MB with journals."""
-SITE_W_MAX: Final = 1e6
-"""A thousand times what a house draws: what is more was not meant in watts."""
-MINUTES: Final = 1440
-"""Of a day: it has no step that is shorter, or that ends within one."""
+METER_UNIT: Final = 240
+"""Where many gateways have the plant's meter."""
 SEED_MAX: Final = 2**32 - 1
 """Python takes a negative one for its magnitude, and so for another fleet's."""
 _NO_SIMULATOR: Final = (
     "is of a simulator, and target.kind = 'fake' is none; remove it, or say target.kind = 'simulator'"
 )
-A_DAY: Final = "W as a number, a list of a day's steps, W each, or a CSV file of lines HH:MM,watts"
-TLS_KEYS: Final = ("certificate", "key", "ca", "client_certificate")
+TLS_FILES: Final = ("certificate", "key", "ca")
+TLS_KEYS: Final = (*TLS_FILES, "client_certificate")
 LINE_KEYS: Final = ("line", "baudrate", "parity", "stopbits")
 MAP_KEYS: Final = ("base", "models", "scale", "timer")
 """Of SunSpec's registers, which a vendor's take the place of."""
@@ -61,7 +57,8 @@ class SimulatorSection(Section):
     control_port: int | None = Field(default=None, ge=0, le=65_535)
     """A port on loopback at which faults are started and stopped; 0: any. Without it there is none."""
     journal: str | None = None
-    """A SQLite file that keeps counters, journal and reserve over restarts; without it all is forgotten."""
+    """A SQLite file that keeps counters, journal and reserve over restarts; without it all is forgotten. Seen from the
+    config's folder, as every path here is."""
     line: str | None = Field(default=None, min_length=1)
     """``rtu``: the serial port to serve on; without it a pseudo-terminal is made, and its name printed."""
     baudrate: int = Field(default=9_600, ge=300, le=4_000_000)
@@ -71,7 +68,7 @@ class SimulatorSection(Section):
     """``tls``: PEM files of the server's certificate and key, and of the CA that vouches for clients; without
     them a CA and certificates for a server, an operator and a viewer are made, and their folder printed."""
     key: str | None = None
-    ca: str | None = Field(default=None, validate_default=True)
+    ca: str | None = None
     client_certificate: Literal["required", "optional"] = "required"
     """``tls``: whether a client without one is refused, or may read."""
 
@@ -100,16 +97,10 @@ class SimulatorSection(Section):
             raise ValueError("has no [face], so a simulator cannot show it; give a profile that has one")
         return value
 
-    @field_validator("ca")
+    @field_validator("journal", "certificate", "key", "ca")
     @classmethod
-    def _all(cls, value: str | None, info: ValidationInfo) -> str | None:
-        given = {"certificate": info.data.get("certificate"), "key": info.data.get("key"), "ca": value}
-        missing = [name for name, path in given.items() if path is None]
-        if missing and len(missing) < len(given):
-            raise ValueError(
-                f"certificate, key and ca go together, and {', '.join(missing)} is missing; give all three, or none"
-            )
-        return value
+    def _a_place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else _seen_from_the_folder(value, info)
 
 
 class SiteSection(Section):
@@ -122,29 +113,14 @@ class SiteSection(Section):
     """What its roof gives, likewise."""
     default_mode: Literal["self_use", "idle"] = "self_use"
     """What the unit does when nobody commands it: hold the grid meter at 0, or nothing."""
+    meter_unit: int | None = Field(default=None, ge=1, le=255)
+    """Unit id at which the grid meter is served beside the battery, on the same port; without it there is none."""
 
     @field_validator("load", "pv", mode="before")
     @classmethod
     def _a_day(cls, value: Any, info: ValidationInfo) -> Any:
         """Whatever way it is given, it is a day of powers that a house can have."""
-        if isinstance(value, str) and value.strip():
-            value = str((folder_of(info) / value).resolve())
-        elif isinstance(value, list):
-            _even(value)
-        elif not _is_number(value):
-            raise ValueError(f"is no power; give {A_DAY}")
-        try:
-            day = day_of(value)
-        except HilError as error:
-            raise ValueError(_reason(error, str(value))) from None
-        for start_s, watts in day.steps:
-            if not 0.0 <= watts <= SITE_W_MAX:
-                at = f"{start_s // 3600:02.0f}:{start_s % 3600 // 60:02.0f}"
-                raise ValueError(
-                    f"{watts:g} W from {at} on is no power of a house: load and pv are magnitudes; give 0 to"
-                    f" {SITE_W_MAX:,.0f}"
-                )
-        return value
+        return a_day(value, folder_of(info), POWER)
 
 
 class FleetSection(Section):
@@ -159,6 +135,11 @@ class FleetSection(Section):
     """The same seed, the same spread."""
     journals: str | None = Field(default=None, min_length=1)
     """A folder for a journal of each unit; without it all is forgotten."""
+
+    @field_validator("journals")
+    @classmethod
+    def _a_place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else _seen_from_the_folder(value, info)
 
     @field_validator("ports")
     @classmethod
@@ -176,24 +157,48 @@ class FleetSection(Section):
 def unheeded(config: Config) -> str | None:
     """What is said of a simulator, and would be passed over in silence; None if nothing is."""
     if config.target.kind == "fake":
-        for key in _set(config.simulator, *SimulatorSection.model_fields):
+        for key in given(config.simulator, *SimulatorSection.model_fields):
             return f"simulator.{key}: {_NO_SIMULATOR}"
-        for key, value in (("site", config.site), ("device.system", config.device.system)):
-            if value is not None:
-                return f"{key}: {_NO_SIMULATOR}"
-    return _of_another_map(config) or _of_another_wire(config)
+        for key in given(config.device, *PHYSICS):
+            return f"device.{key}: {_NO_SIMULATOR}"
+        if config.site is not None:
+            return f"site: {_NO_SIMULATOR}"
+    return _of_another_map(config) or _of_another_wire(config) or _no_meter(config)
+
+
+def _no_meter(config: Config) -> str | None:
+    """Why the grid meter cannot be served where it is asked for."""
+    unit = None if config.site is None else config.site.meter_unit
+    if unit is None:
+        return None
+    said, transport = f"site.meter_unit = {unit}", config.link.transport
+    if config.fleet is not None:
+        return f"{said}: a fleet's houses have no meters of their own to serve; remove it"
+    other = f"give another, such as {1 if config.link.unit == METER_UNIT else METER_UNIT}"
+    if unit == config.link.unit:
+        return f"{said}: is the battery's own unit id (link.unit); {other}"
+    if unit > UNITS_PER_PORT_MAX and transport in ("rtu", "rtu-tcp"):
+        return f"{said}: link.transport = {transport!r} has unit ids 1 to {UNITS_PER_PORT_MAX}; {other}"
+    return None
 
 
 def _of_another_wire(config: Config) -> str | None:
     """What is said of the wire, and not of the one that there is."""
     transport = config.link.transport
+    missing = [key for key in TLS_FILES if getattr(config.simulator, key) is None]
+    if 0 < len(missing) < len(TLS_FILES):
+        said = next(key for key in TLS_FILES if key not in missing)
+        return (
+            f"{_as_written(config.simulator, said)}: {', '.join(TLS_FILES[:-1])} and {TLS_FILES[-1]} go together, and"
+            f" {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give all three, or none"
+        )
     of_a_line, of_tls = transport == "rtu", transport == "tls"
     for keys, heeded, better in (
         (LINE_KEYS, of_a_line, "rtu"),
         (TLS_KEYS, of_tls, "tls"),
         (("sessions_max",), not of_a_line, "rtu-tcp"),
     ):
-        for key in () if heeded else _set(config.simulator, *keys):
+        for key in () if heeded else given(config.simulator, *keys):
             return (
                 f"{_as_written(config.simulator, key)}: has no meaning with link.transport = {transport!r}; remove it,"
                 f" or say {better!r} there"
@@ -208,7 +213,7 @@ def _of_another_map(config: Config) -> str | None:
     whose = "face" if simulator.face is not None else "personality"
     if simulator.face is not None or (known is not None and known.profile is not None):
         why = f"is of a SunSpec map, and {_as_written(simulator, whose)} brings another; remove one of them"
-        for key in _set(simulator, *MAP_KEYS):
+        for key in given(simulator, *MAP_KEYS):
             return f"{_as_written(simulator, key)}: {why}"
         if config.target.commit != "block":
             return f"target.commit = {config.target.commit!r}: {why}"
@@ -219,10 +224,10 @@ def _of_another_map(config: Config) -> str | None:
             f"{_as_written(simulator, 'face')}: personality {known.name} brings {known.profile!r};"
             " remove one of them"
         )
-    if known.traits != Traits():
+    if keys := personality.of_sunspec(known):
         return (
-            f"{_as_written(simulator, 'personality')}: is about a SunSpec unit, and simulator.face brings another map;"
-            " remove one of them"
+            f"{_as_written(simulator, 'personality')}: {known.name} says {', '.join(keys)}, and none of that is heeded"
+            " by a vendor's unit, which simulator.face brings; leave it out there, or remove one of them"
         )
     return None
 
@@ -241,14 +246,8 @@ def _lacking(simulator: SimulatorSection, known: personality.Personality) -> str
     )
 
 
-def _set(simulator: SimulatorSection, *keys: str) -> list[str]:
-    """Which of ``keys`` say something: a default, written down or not, says nothing."""
-    fields = SimulatorSection.model_fields
-    return [key for key in keys if getattr(simulator, key) != fields[key].default]
-
-
 def _as_written(section: Section, key: str) -> str:
-    return f"simulator.{key} = {shorten(getattr(section, key))}"
+    return f"simulator.{key} = {written(getattr(section, key))}"
 
 
 def unfit_fleet(fleet: FleetSection, config: Config) -> str | None:
@@ -282,37 +281,20 @@ def unfit_fleet(fleet: FleetSection, config: Config) -> str | None:
     return None
 
 
-def _is_number(value: object) -> bool:
-    """As TOML has them: ``true`` is none, nor is what no float can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < sys.float_info.max
-
-
-def _even(day: list[Any]) -> None:
-    """Raise ``ValueError`` unless every step of a day is a number, and ends on a minute."""
-    if not 1 <= len(day) <= STEPS_MAX:
-        raise ValueError(f"has {len(day)} steps; give 1 to {STEPS_MAX}")
-    if MINUTES % len(day):
-        raise ValueError(
-            f"{len(day)} steps are no day of equal steps of whole minutes; a day has 24 hours, in UTC: give 24 (hours),"
-            " 48, 96 (quarters of an hour), 288, 1440, or another number of steps that divides 1440"
-        )
-    for number, watts in enumerate(day, 1):
-        if not _is_number(watts):
-            raise ValueError(
-                f"step {number} of {len(day)} is {shorten(watts)}, and no power; give W as a number"
-            )
-
-
-def day_of(value: float | list[float] | str) -> Profile:
-    """A day of power, as a config may give it. Raises ``ProfileUnusable`` for a bad file."""
-    if isinstance(value, str):
-        return load_profile(Path(value))
-    return Profile.of(value if isinstance(value, list) else [value])
-
-
 def _placed(value: str, info: ValidationInfo) -> str:
     """A path is seen from the config's folder; a name is a name."""
     return str((folder_of(info) / value).resolve()) if value.endswith(".toml") else value
+
+
+def _seen_from_the_folder(value: str, info: ValidationInfo) -> str:
+    """A path, whole. Raises ``ValueError`` where it used to be seen from the working directory, and still lies there:
+    a device that has kept its energy for months is not begun anew in silence."""
+    path, here = (folder_of(info) / value).resolve(), Path(value).resolve()
+    if here != path and here.exists() and not path.exists():
+        raise ValueError(
+            f"is seen from the config's folder, where there is no {path}; {here} is there: move it, or give that path"
+        )
+    return str(path)
 
 
 def _reason(error: HilError, value: str) -> str:

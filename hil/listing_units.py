@@ -9,7 +9,9 @@ from importlib.resources import files
 from itertools import takewhile
 from typing import Final
 
+from adapters.profile import SHELF as PROFILES
 from adapters.profile import RegisterProfile, load_profile, shipped_profiles
+from adapters.shipped import SUFFIX
 from hil.columns import NAME, hanging, sentence
 from simulator import personality, personality_docs
 from simulator.personality import Personality
@@ -42,15 +44,20 @@ def listed() -> Iterator[str]:
 
 
 def shown(name: str) -> list[str] | None:
-    """One of them whole; None if there is none of that name."""
-    if name in personality.shipped():
-        return list(_personality(personality.load(name)))
+    """One of them whole, or a file of one's own by its path; None if there is none of that name.
+
+    Raises :class:`~ledger.errors.HilError` for a file that cannot be used.
+    """
+    if name.endswith(SUFFIX) and "registers" in PROFILES.document(name):
+        return list(_profile(name, load_profile(name)))
+    if name.endswith(SUFFIX) or name in personality.shipped():
+        return list(_personality(name, personality.load(name)))
     if name in shipped_profiles():
         return list(_profile(name, load_profile(name)))
     return list(_system(name, load_system(name))) if name in system_names() else None
 
 
-def _personality(known: Personality) -> Iterator[str]:
+def _personality(name: str, known: Personality) -> Iterator[str]:
     yield from hanging(f"{known.name}: ", sentence(known.title), indent=2)
     yield from hanging("does    ", known.about)
     yield from hanging("is      ", known.reproduces)
@@ -62,7 +69,7 @@ def _personality(known: Personality) -> Iterator[str]:
         yield from hanging("classes ", ", ".join(known.classes))
     for line in personality_docs.shown(known):
         yield from hanging("sets    ", line)
-    yield from hanging("use it  ", f'personality = "{known.name}" under [simulator] in a config')
+    yield from hanging("use it  ", f'personality = "{name}" under [simulator] in a config')
 
 
 def _profile(name: str, profile: RegisterProfile) -> Iterator[str]:

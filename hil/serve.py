@@ -22,7 +22,7 @@ from hil.exits import BAD_INPUT, UNREACHABLE
 from hil.rig import SPOKEN
 from hil.serve_told import Served, Server, journal_line, scattered, told
 from hil.standin import unfit, unit_settings
-from hil.unitmaker import make_unit, manners_of
+from hil.unitmaker import make_unit, manners_of, meter_of
 from ledger.errors import HilError
 from simulator import JournalInUse, JournalUnusable, SerialServer, ServerTls, SimulatorServer
 from simulator.controlport import ControlPort
@@ -116,7 +116,7 @@ async def _serve(config: Config, address: Address) -> None:
         tls, folder = stack.enter_context(_tls(config, address.host))
         served = await _start(config, units, address, tls)
         try:
-            control = await _control_port(config, units, served.ports)
+            control = await _control_port(config, units, served)
             try:
                 stop = asyncio.Event()
                 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -209,21 +209,29 @@ def _resident_kib() -> float:
 
 
 async def _control_port(
-    config: Config, units: Sequence[Unit], ports: Sequence[int] = ()
+    config: Config, units: Sequence[Unit], served: Served | None = None
 ) -> tuple[ControlPort, int] | None:
     """The port for faults and its number; a fleet's units have their own numbers there, from 1.
 
-    ``ports``: where units are served.
+    ``served``: where units are served already.
     """
     wanted = config.simulator.control_port
     if wanted is None:
         return None
     first = config.link.unit if config.fleet is None else 1
-    control = ControlPort(
-        {n: unit for n, unit in enumerate(units, first) if isinstance(unit, Quirky)}, wanted
-    )
+
+    def lost_power(number: int) -> None:
+        """A serial line has nothing that could end."""
+        server = None if served is None else served.server
+        if isinstance(server, FleetServer):
+            server.lost_power(number - first)
+        elif isinstance(server, SimulatorServer):
+            server.lost_power()
+
+    numbered = {n: unit for n, unit in enumerate(units, first) if isinstance(unit, Quirky)}
+    control = ControlPort(numbered, wanted, lost_power)
     what = f"simulator.control_port = {wanted}: 127.0.0.1:{wanted} cannot be listened on"
-    whose = "it is a unit's own port: " if wanted in ports else ""
+    whose = "it is a unit's own port: " if served is not None and wanted in served.ports else ""
     return control, await _or_say(control.start(), what, f"{whose}give another, or 0 for any")
 
 
@@ -263,7 +271,7 @@ async def _start(config: Config, units: Sequence[Unit], address: Address, tls: S
     }
     try:
         if config.fleet is None:
-            single = SimulatorServer({config.link.unit: units[0]}, host, port, real_time=True, **options)
+            single = SimulatorServer(_numbered(config, units), host, port, real_time=True, **options)
             port = await single.start()
             return Served(single, f"{SPOKEN[transport]} {host}:{port}", (port,))
         places = _berths(len(units), config.fleet.ports, address)
@@ -274,6 +282,13 @@ async def _start(config: Config, units: Sequence[Unit], address: Address, tls: S
     span = f":{ports[0]}" if len(ports) == 1 else f":{ports[0]} to {ports[-1]}"
     span = f", {len(ports)} ports" if scattered(ports) else span
     return Served(fleet, f"{SPOKEN[transport]} {host}{span}", ports)
+
+
+def _numbered(config: Config, units: Sequence[Unit]) -> dict[int, Unit]:
+    """By unit id, the units of one port or line, and the meter beside a single one."""
+    if config.fleet is not None:
+        return dict(enumerate(units, 1))
+    return {config.link.unit: units[0], **meter_of(unit_settings(config), units[0])}
 
 
 def _berths(units: int, ports: int, address: Address) -> list[Berth]:
@@ -290,9 +305,8 @@ def _berths(units: int, ports: int, address: Address) -> list[Berth]:
 
 async def _start_line(config: Config, units: Sequence[Unit], service_delay_s: float) -> Served:
     settings, transport = config.simulator, config.link.transport
-    first = config.link.unit if config.fleet is None else 1
     line = SerialServer(
-        dict(enumerate(units, first)),
+        _numbered(config, units),
         settings.line,
         baudrate=settings.baudrate,
         parity=settings.parity,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.profile import load_profile, shipped_profiles
-from hil.config import Config, SimulatorSection
+from adapters.profile import load_profile
+from adapters.shipped import SUFFIX
+from hil.config import Config, DeviceSection
+from hil.config_sections import given
 from hil.standin import unit_settings
 from hil.unitmaker import character_of, face_of
 from simulator import Device, SerialServer, SimulatorServer
 from simulator.controlport import ControlPort
 from simulator.fleet import FleetServer, berths, serial
+from simulator.meter import MODEL as METER_MODEL
+from simulator.personality import Personality
 from simulator.points.chains import CHAINS
 from simulator.quirks.quirky import Quirky
 from simulator.unit import Unit
@@ -64,10 +69,9 @@ def told(
         yield f"models: {models}"
     if face is not None:
         yield _face(face)
-    if character is None:
-        yield f"personality: none, {_as_it_is(config)}"
-    else:
-        yield f"personality: {character.name}, {character.title} (hil show {character.name})"
+    if config.site is not None and config.site.meter_unit is not None:
+        yield f"grid meter: unit {config.site.meter_unit} beside it, SunSpec models 1, {METER_MODEL}"
+    yield from _character(config, character)
     if control is None:
         yield "control port: none (simulator.control_port = 0 makes one, to start faults at)"
     else:
@@ -77,23 +81,33 @@ def told(
 def _face(name: str) -> str:
     """Whose registers, and on whose word."""
     profile = load_profile(name)
-    more = f"hil show {name}" if name in shipped_profiles() else name
+    more = f"hil show {shlex.quote(name)}"
     word = "seen on a unit" if profile.verified else "never seen on a unit"
     return f"face: {profile.id}, {profile.device or 'a profile of your own'}; {word} ({more})"
 
 
-def _as_it_is(config: Config) -> str:
-    """What a unit is with which nothing is wrong."""
-    simulator, usual = config.simulator, SimulatorSection()
-    if simulator.face is not None:
-        return "it does what its profile says"
-    said = [
-        key for key in ("base", "models", "scale", "timer") if getattr(simulator, key) != getattr(usual, key)
-    ]
-    differs = [f"simulator.{key}" for key in said]
-    differs += ["device.system"] if config.device.system is not None else []
-    differs += ["[site]"] if config.site is not None else []
-    return f"it is the reference device{' but for ' if differs else ''}{', '.join(differs)}"
+def _character(config: Config, character: Personality | None) -> Iterator[str]:
+    """What is wrong with it, and what else the config makes of it."""
+    differs, face = _differs(config), config.simulator.face
+    if character is None and face is None:
+        yield f"personality: none, it is the reference device{' but for ' if differs else ''}{differs}"
+        return
+    if character is None:
+        yield "personality: none, it does what its profile says"
+    else:
+        asked = str(config.simulator.personality)
+        shown = shlex.quote(asked) if asked.endswith(SUFFIX) else character.name
+        yield f"personality: {character.name}, {character.title} (hil show {shown})"
+    if differs:
+        yield f"besides: {differs}"
+
+
+def _differs(config: Config) -> str:
+    """By what keys a config makes something else of the reference device."""
+    keys = [f"simulator.{key}" for key in given(config.simulator, "base", "models", "scale", "timer")]
+    battery = [key for key in DeviceSection.model_fields if key != "serial"]
+    keys += [f"device.{key}" for key in given(config.device, *battery)]
+    return ", ".join([*keys, *(["[site]"] if config.site is not None else [])])
 
 
 def places(config: Config, units: int, served: Served) -> Iterator[str]:
@@ -116,6 +130,7 @@ def scattered(ports: Sequence[int]) -> bool:
 
 
 def journal_line(config: Config) -> str:
+    """Where it is kept, wherever that is seen from."""
     if config.fleet is None:
         return f"journal: {config.simulator.journal or 'in memory, forgotten at the end (simulator.journal keeps it)'}"
     return (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hil.clock import ClockPage, RealClock
-from hil.unitmaker import make_unit, manners_of, timer_of
+from hil.unitmaker import make_unit, manners_of, meter_of, timer_of
 from simulator import SerialServer, ServerTls, SimulatorServer
 from simulator.quirks.quirky import Quirky
 from simulator.unit import Manners, Unit
@@ -54,7 +54,8 @@ async def _serve(unit: Unit, settings: dict[str, Any], *, real_time: bool) -> No
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
     if "lifeline" in settings:
         _hold(settings["lifeline"], end)
-    wire = _wire({settings["unit"]: unit}, settings, real_time=real_time)
+    units = {settings["unit"]: unit, **meter_of(settings, unit)}
+    wire = _wire(units, settings, real_time=real_time)
     plain: SimulatorServer | None = None
     try:
         port = tested = 0

@@ -7,6 +7,7 @@ are both gone, which is when the last write end of its lifeline is closed.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,14 +16,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from adapters.profile import load_profile
+from adapters.registers import load_model
 from hil.certificates import Authority
 from hil.clock import RealClock
 from hil.config import Config, DeviceSection
-from hil.config_simulator import day_of
+from hil.config_day import day_of
+from hil.config_sections import given, written
 from hil.launcher import Launcher, LauncherGone, Process
 from hil.lines import LOOPBACK
 from hil.realtime import RunTime
-from hil.unitmaker import make_unit
+from hil.unitmaker import face_of, make_unit
 from ledger.errors import HilError, shorten
 from simulator import Battery
 from simulator.personality import PersonalityError
@@ -50,9 +54,9 @@ def battery_of(device: DeviceSection) -> Battery:
 def unit_settings(config: Config) -> dict[str, object]:
     """What a config says of the unit itself, for :func:`hil.unitmaker.make_unit`; JSON. Left out: what nothing is said
     of, where a personality may speak."""
-    simulator, site = config.simulator, config.site
+    simulator, site, device = config.simulator, config.site, config.device
     settings: dict[str, object] = {
-        "battery": asdict(battery_of(config.device)),
+        "battery": asdict(battery_of(device)),
         "serial": config.serial,
         "timer": simulator.timer,
         "sessions_max": simulator.sessions_max,
@@ -60,11 +64,17 @@ def unit_settings(config: Config) -> dict[str, object]:
     for key in ("personality", "face", "base", "models", "scale"):
         if key in simulator.model_fields_set and (value := getattr(simulator, key)) is not None:
             settings[key] = value
-    if config.device.system is not None:
-        settings["system"] = config.device.system
+    for key in given(device, "system", "ramp_w_per_s", "taper_charge", "taper_discharge"):
+        settings[key] = getattr(device, key)
+    if device.derate_from_c is not None:
+        settings["derate_c"] = [device.derate_from_c, device.derate_to_c]
+    if given(device, "cabinet_c"):
+        settings["temp_c"] = day_of(device.cabinet_c).steps
     if site is not None:
         settings["site"] = {"load": day_of(site.load).steps, "pv": day_of(site.pv).steps}
         settings["default_mode"] = site.default_mode
+        if site.meter_unit is not None:
+            settings["meter_unit"] = site.meter_unit
     return settings
 
 
@@ -90,15 +100,34 @@ def unfit(config: Config) -> str | None:
 def _wrong_map(config: Config, settings: Mapping[str, object], error: PersonalityError) -> str:
     """A personality is about registers that the unit does not have: which key says so, and what would have them."""
     simulator = config.simulator
-    inside = str(error).partition(": this unit")[0]
-    said = f"simulator.personality = {shorten(simulator.personality)}: is about registers that"
+    inside, this_unit, _ = str(error).partition(": this unit")
+    said = f"simulator.personality = {written(simulator.personality)}: "
+    if not this_unit:
+        return f"{said}{error}"
+    near = _nearest(inside.rpartition(" = ")[2].strip("'"), settings)
     if simulator.face is not None:
-        return f"{said} simulator.face = {shorten(simulator.face)} has not ({inside}); remove one of them"
+        return (
+            f"{said}is about registers that simulator.face = {written(simulator.face)} has not ({inside}{near}); remove"
+            " one of them"
+        )
     enough = [repr(chain) for chain in CHAINS if _fits({**settings, "models": chain})]
-    remedy = f"say {' or '.join(enough)}" if enough else "correct it there, or give another personality"
-    return (
-        f"{said} simulator.models = {settings.get('models', simulator.models)!r} has not ({inside}); {remedy}"
-    )
+    if enough:
+        return (
+            f"{said}is about registers that simulator.models = {settings.get('models', simulator.models)!r} has not"
+            f" ({inside}); say {' or '.join(enough)}"
+        )
+    return f"{said}{inside}: there is no such register{near}; correct it there, or give another personality"
+
+
+def _nearest(name: str, settings: Mapping[str, object]) -> str:
+    """What somebody may have meant who wrote ``name``; nothing where it is like none."""
+    if (face := face_of(settings)) is not None:
+        known = list(load_profile(face).registers)
+    else:
+        models = {model for chain in CHAINS.values() for model in chain}
+        known = [f"{model}.{point}" for model in sorted(models) for point in load_model(model).points]
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"; near it are {', '.join(close)}" if close else ""
 
 
 def _fits(settings: Mapping[str, object]) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from adapters.registers import BASE_ADDRESSES
 from ledger.ports import Clock
 from simulator import Battery, Device
-from simulator.device import TEMP_C
+from simulator.battery import Derate, Taper, by_temperature
+from simulator.device import SERIAL_LENGTH_MAX, TEMP_C, Temperature
 from simulator.faces.face import Face
+from simulator.meter import GridMeter
 from simulator.personality import Personality, load
-from simulator.physics.losses import load_system
+from simulator.physics.losses import System, load_system
 from simulator.physics.plant import REFERENCE
 from simulator.physics.site import DAY_S, Profile, Site
 from simulator.quirks.quirky import Quirky
@@ -23,6 +27,8 @@ Timer = Literal["acts", "cosmetic"]
 TIMERS: Final[tuple[Timer, ...]] = get_args(Timer)
 """Values of ``timer``: whether the reversion timer does anything when it has run out."""
 
+METER: Final = "-meter"
+"""Behind the serial number of the unit whose house it is."""
 CONFORMANT: Final = "conformant"
 """The personality of a unit with which nothing is wrong, at which faults can be started."""
 
@@ -46,9 +52,9 @@ def make_unit(
         "serial": settings["serial"],
         "journal_path": journal,
         "powered_off_at_s": powered_off_at_s,
-        "system": load_system(settings["system"]) if "system" in settings else REFERENCE,
         "site": _site_of(settings, clock),
-        "temp_c": settings.get("temp_c", TEMP_C),
+        "temp_c": (temp_c := _cabinet_of(settings, clock)),
+        "system": _system_of(settings, temp_c),
     }
     face = face_of(settings)
     unit: Unit
@@ -119,12 +125,64 @@ def _traits_of(settings: Mapping[str, Any], character: Personality | None) -> Tr
     return traits
 
 
+def _system_of(settings: Mapping[str, Any], temp_c: Temperature) -> System:
+    """How it loses energy and reacts, and what narrows its power."""
+    system = load_system(settings["system"]) if "system" in settings else REFERENCE
+    said: dict[str, Any] = {}
+    if "ramp_w_per_s" in settings:
+        said["ramp_w_per_s"] = settings["ramp_w_per_s"]
+    steps = {way: _pairs(settings.get(f"taper_{way}", ())) for way in ("charge", "discharge")}
+    if any(steps.values()):
+        said["taper"] = Taper(**steps)
+    if "derate_c" in settings:
+        said["derate"] = Derate(by_temperature(_course(temp_c), *settings["derate_c"]))
+    return replace(system, **said) if said else system
+
+
+def _pairs(steps: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
+    return tuple((float(first), float(second)) for first, second in steps)
+
+
+def _cabinet_of(settings: Mapping[str, Any], clock: Clock) -> Temperature:
+    """Its temperature: one number, or by the time of day."""
+    said = settings.get("temp_c", TEMP_C)
+    if isinstance(said, int | float):
+        return said
+    day, midnight_s = _day(_pairs(said)), _midnight_s(clock)
+    return lambda at_s: day.watts((at_s - midnight_s) % DAY_S)
+
+
+@cache
+def _day(steps: tuple[tuple[float, float], ...]) -> Profile:
+    """One for all units of a fleet."""
+    return Profile(steps)
+
+
+def _course(temp_c: Temperature) -> Callable[[float], float]:
+    return temp_c if callable(temp_c) else lambda _: temp_c
+
+
 def _site_of(settings: Mapping[str, Any], clock: Clock) -> Site | None:
-    """The house, whose day begins at midnight UTC."""
+    """The house."""
     if "site" not in settings:
         return None
-    load_, pv = (
-        Profile(tuple((float(at_s), float(watts)) for at_s, watts in settings["site"][name]))
-        for name in ("load", "pv")
-    )
-    return Site(load_, pv, midnight_s=clock.mono_s() - clock.wall_s() % DAY_S)
+    load_, pv = (_day(_pairs(settings["site"][name])) for name in ("load", "pv"))
+    return Site(load_, pv, midnight_s=_midnight_s(clock))
+
+
+def _midnight_s(clock: Clock) -> float:
+    """A day begins at midnight UTC."""
+    return clock.mono_s() - clock.wall_s() % DAY_S
+
+
+def meter_of(settings: Mapping[str, Any], unit: Unit) -> Mapping[int, Unit]:
+    """The grid meter of the house, by the unit id at which it is served beside ``unit``; none unless asked for."""
+    if "meter_unit" not in settings:
+        return {}
+    beneath = unit.unit if isinstance(unit, Quirky) else unit
+    assert isinstance(beneath, Device | Face)
+    most_w = sum(max(watts for _, watts in settings["site"][name]) for name in ("load", "pv"))
+    most_w += settings["battery"]["charge_w_max"] + settings["battery"]["discharge_w_max"]
+    base = beneath.base if isinstance(beneath, Device) else BASE_ADDRESSES[0]
+    serial = settings["serial"][: SERIAL_LENGTH_MAX - len(METER)] + METER
+    return {settings["meter_unit"]: GridMeter(beneath, serial, most_w, base)}

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ledger.errors import HilError
+from simulator.meter import House
 from simulator.personality import explain
 from simulator.quirks.model import Part, Quirk
 from simulator.quirks.quirky import Quirky
@@ -85,7 +86,8 @@ class Stop(_Asked):
 
 
 class PowerCycle(_Asked):
-    """Take the power away and give it back, at this moment."""
+    """Take the power away and give it back, at this moment: clients lose their connections to the unit's port, unless
+    it is a gateway's, with other units on it."""
 
     do: Literal["power_cycle"]
 
@@ -106,24 +108,39 @@ class Local(_Asked):
     """False: he gives it back."""
 
 
+class ReadMeter(_Asked):
+    """What the house around the unit does at this moment: ``grid_w`` (positive = drawn from the grid), its counters
+    ``imported_wh`` and ``exported_wh``, and ``load_w`` and ``pv_w``."""
+
+    do: Literal["meter"]
+
+
 Asked = Annotated[
-    ListFaults | Status | Writes | Start | Stop | PowerCycle | Alarm | Local, Field(discriminator="do")
+    ListFaults | Status | Writes | Start | Stop | PowerCycle | Alarm | Local | ReadMeter,
+    Field(discriminator="do"),
 ]
-ASKED: Final = (ListFaults, Status, Writes, Start, Stop, PowerCycle, Alarm, Local)
+ASKED: Final = (ListFaults, Status, Writes, Start, Stop, PowerCycle, Alarm, Local, ReadMeter)
 """Every request, in the order of the documentation."""
 _NAMES: Final = tuple(get_args(kind.model_fields["do"].annotation)[0] for kind in ASKED)
 _READER: Final[TypeAdapter[Any]] = TypeAdapter(Asked)
 
 
-def answer(units: Mapping[int, Quirky], line: bytes) -> dict[str, Any]:
-    """What comes of one line. Never raises: ``ok`` false says that nothing has changed, and ``error`` why."""
+def answer(
+    units: Mapping[int, Quirky], line: bytes, lost_power: Callable[[int], object] = lambda _: None
+) -> dict[str, Any]:
+    """What comes of one line. Never raises: ``ok`` false says that nothing has changed, and ``error`` why.
+
+    ``lost_power`` is told the number of a unit whose power was gone.
+    """
     try:
         asked = _read(line)
         number, unit = _unit(units, asked.unit)
         said = _carried_out(unit, asked)
+        if isinstance(asked, PowerCycle):
+            lost_power(number)
     except (HilError, sqlite3.Error, ValueError) as error:
         return {"ok": False, "error": str(error)}
-    if not isinstance(asked, ListFaults | Status | Writes):
+    if not isinstance(asked, ListFaults | Status | Writes | ReadMeter):
         _log.warning("control port: unit %d: %s", number, _told(asked))
     return {"ok": True, "unit": number, **said}
 
@@ -146,7 +163,12 @@ def _unit(units: Mapping[int, Quirky], number: int | None) -> tuple[int, Quirky]
     if number is None or number not in units:
         known = [str(unit) for unit in sorted(units)]
         shown = ", ".join(known[:UNITS_LISTED_MAX]) + (", …" if len(known) > UNITS_LISTED_MAX else "")
-        raise ControlRefused(f"unit = {number}: there is no such unit here; give one of {shown}")
+        why = (
+            f"is missing, and there are {len(units):,} units"
+            if number is None
+            else "there is no such unit here"
+        )
+        raise ControlRefused(f"unit{'' if number is None else f' = {number}'}: {why}; give one of {shown}")
     return number, units[number]
 
 
@@ -175,14 +197,19 @@ def _carried_out(unit: Quirky, asked: Any) -> dict[str, Any]:
             _ask(unit, "raise_alarm")(asked.bits)
         case Local():
             _ask(unit, "set_local")(asked.on)
+        case ReadMeter():
+            house: House | None = _ask(unit, "house", "meter")()
+            if house is None:
+                raise ControlRefused("meter: there is no house around this unit; give [site] in the config")
+            return house._asdict()
     return {}
 
 
-def _ask(unit: Quirky, name: str) -> Callable[..., object]:
-    """What a unit offers besides registers."""
-    found: Callable[..., object] | None = getattr(unit.unit, name, None)
+def _ask(unit: Quirky, name: str, called: str | None = None) -> Callable[..., Any]:
+    """What a unit offers besides registers. ``called``: what messages call it."""
+    found: Callable[..., Any] | None = getattr(unit.unit, name, None)
     if found is None:
-        raise ControlRefused(f"{name}: this kind of unit cannot do that; use one of the others")
+        raise ControlRefused(f"{called or name}: this kind of unit cannot do that; use one of the others")
     return found
 
 
@@ -192,10 +219,19 @@ def _told(asked: Any) -> str:
 
 
 class ControlPort:
-    """The port. ``units`` by unit id; they belong to the caller. Port 0 lets the system choose."""
+    """The port. ``units`` by unit id; they belong to the caller. Port 0 lets the system choose.
 
-    def __init__(self, units: Mapping[int, Quirky], port: int = 0) -> None:
+    ``lost_power`` is told the number of each unit whose power was gone, at that moment.
+    """
+
+    def __init__(
+        self,
+        units: Mapping[int, Quirky],
+        port: int = 0,
+        lost_power: Callable[[int], object] = lambda _: None,
+    ) -> None:
         self._units: Final = units
+        self._lost_power: Final = lost_power
         self._asked_for: Final = port
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
@@ -244,5 +280,5 @@ class ControlPort:
                 return
             if not line:
                 return
-            writer.write(json.dumps(answer(self._units, line)).encode() + b"\n")
+            writer.write(json.dumps(answer(self._units, line, self._lost_power)).encode() + b"\n")
             await writer.drain()

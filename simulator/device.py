@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,7 @@ from simulator.evolve import copier, replace
 from simulator.inverter import Inverter, Reaction
 from simulator.journal import Journal, Saved, moments
 from simulator.layout import Layout, Refusal
+from simulator.meter import House, house_at
 from simulator.physics.plant import REFERENCE
 from simulator.points import Chain, Nameplate, Scale, Subject, layout_for, settable
 from simulator.requests import take
@@ -45,6 +46,9 @@ SERIAL_LENGTH_MAX: Final = 32
 
 TEMP_C: Final = 25.0
 """A cabinet in a cellar: neither too cold nor too warm for any envelope."""
+
+Temperature = float | Callable[[float], float]
+"""Of the cabinet, °C: always the same, or of a moment on the caller's monotonic axis (a pure function)."""
 
 TEMP_C_MAX: Final = 3_276.7
 """What 701.TmpCab can hold either way of zero, in tenths."""
@@ -72,7 +76,7 @@ class Device:
     (:mod:`simulator.points.chains`). ``powered_off_at_s`` (wall seconds) is when the last run
     lost power. ``traits`` is how the unit deviates from the reference, ``system`` how it loses energy and reacts,
     ``site`` the house around it: say so again at each start. ``timer_acts`` False is short for a cosmetic reversion
-    timer. ``temp_c`` is the cabinet temperature shown. Raises what
+    timer. ``temp_c`` is the cabinet temperature shown, which by itself derates nothing. Raises what
     :class:`~simulator.journal.Journal` raises, and ``ValueError`` for a battery or a temperature that the
     registers cannot hold or a serial number that is not ASCII of at most 32 characters.
     """
@@ -92,11 +96,11 @@ class Device:
         system: System = REFERENCE,
         site: Site | None = None,
         timer_acts: bool = True,
-        temp_c: float = TEMP_C,
+        temp_c: Temperature = TEMP_C,
     ) -> None:
         if not serial.isascii() or not 0 < len(serial) <= SERIAL_LENGTH_MAX:
             raise ValueError(f"serial must be 1..{SERIAL_LENGTH_MAX} ASCII characters, not {serial!r}")
-        if not -TEMP_C_MAX <= temp_c <= TEMP_C_MAX:
+        if not callable(temp_c) and not -TEMP_C_MAX <= temp_c <= TEMP_C_MAX:
             raise ValueError(f"temp_c must be within -{TEMP_C_MAX}..{TEMP_C_MAX}, not {temp_c!r}")
         traits = Traits() if traits is None else traits
         self._traits: Final = traits if timer_acts else replace(traits, timer="cosmetic")
@@ -108,7 +112,7 @@ class Device:
         self._system: Final = system
         self._site: Final = site
         self._serial: Final = serial.encode("ascii")
-        self._temp_c: Final = temp_c
+        self._temp_c: Final[Temperature] = temp_c
         self._clock: Final = clock
         self._read_only: Final = _READ_ONLY[self._traits.read_only_write]
         self._seen: Inverter | None = None
@@ -153,7 +157,10 @@ class Device:
             now_s = self._asked()
         except sqlite3.Error:
             return Refusal.DEVICE_FAILURE
-        subject = Subject(self._inverter, now_s, self._serial, self._temp_c, self._shown(now_s))
+        temp_c = self._temp_c
+        if callable(temp_c):
+            temp_c = temp_c(now_s)
+        subject = Subject(self._inverter, now_s, self._serial, temp_c, self._shown(now_s))
         return self.layout.read(address, count, subject)
 
     def write(self, address: int, values: Sequence[int], function: int = 16) -> Refusal | None:
@@ -222,6 +229,11 @@ class Device:
         """What the grid meter of the house shows at this moment; None without a house."""
         now_s = self._settle()
         return self._inverter.plant.meter(now_s)
+
+    def house(self) -> House | None:
+        """The same, with what the house draws and its roof gives."""
+        now_s = self._settle()
+        return house_at(self._inverter.plant, now_s)
 
     # -- for tests and oracles ----------------------------------------------------------------------
 

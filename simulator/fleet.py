@@ -119,6 +119,15 @@ class FleetServer:
         self._sweeping = asyncio.create_task(self._sweep.run())
         return ports
 
+    def lost_power(self, number: int) -> None:
+        """The unit of that number (from 0) was without power: if it is alone on its port, the connections there end.
+
+        With others on it the port is a gateway's, which has a power supply of its own.
+        """
+        for server, place in zip(self._servers, self._places, strict=True):
+            if list(place.units) == [number]:
+                server.lost_power()
+
     async def stop(self) -> None:
         """Stop listening and close every connection. The units stay on."""
         sweeping, self._sweeping = self._sweeping, None

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from adapters.registers import BASE_ADDRESSES, load_model
 from simulator.layout import Layout, Refusal, Run
+from simulator.physics.site import DAY_S
 
 if TYPE_CHECKING:
+    from simulator.physics.plant import Plant
     from simulator.physics.site import Meter
 
 MODEL: Final = 203
@@ -25,6 +27,25 @@ _HERTZ: Final = 50.0
 _INT16_MAX: Final = 32_767
 _UINT32: Final = 1 << 32
 _EXPONENTS: Final = {"A_SF": -1, "V_SF": -1, "Hz_SF": -2, "PF_SF": -2, "TotWh_SF": 0}
+
+
+class House(NamedTuple):
+    """A house at one moment. Load and PV are magnitudes, the counters never fall."""
+
+    grid_w: float
+    """Positive = drawn from the grid: the load less PV less what the battery gives."""
+    imported_wh: float
+    exported_wh: float
+    load_w: float
+    pv_w: float
+
+
+def house_at(plant: Plant, now_s: float) -> House | None:
+    """The house around a plant, which is settled up to ``now_s``; None without one."""
+    meter, site = plant.meter(now_s), plant.site
+    if meter is None or site is None:
+        return None
+    return House(*meter, site.load.watts((now_s - site.midnight_s) % DAY_S), site.pv_w(now_s))
 
 
 class Metered(Protocol):

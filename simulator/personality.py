@@ -128,12 +128,22 @@ class Personality(Part):
 
     @model_validator(mode="after")
     def _one_map(self) -> Personality:
-        if self.profile is not None and (self.base, self.models, self.scale) != (None, None, None):
-            raise ValueError("profile brings a map of its own; leave out base, models and scale, or profile")
+        if self.profile is not None and (keys := of_sunspec(self)):
+            raise ValueError(
+                f"profile brings a vendor's unit, which heeds nothing of {', '.join(keys)}; leave that out, or profile"
+            )
         names = [register.name for register in self.register_]
         if len(set(names)) < len(names) or len({r.address for r in self.register_}) < len(names):
             raise ValueError("register: two have the same name or address; give each its own")
         return self
+
+
+def of_sunspec(personality: Personality) -> list[str]:
+    """Which of its keys only a SunSpec unit heeds: a vendor's face does what its own profile says."""
+    keys = [key for key in ("base", "models", "scale") if getattr(personality, key) is not None]
+    usual = Traits()
+    said = [f.name for f in fields(Traits) if getattr(personality.traits, f.name) != getattr(usual, f.name)]
+    return keys + [f"traits.{name}" for name in said]
 
 
 CLASSES: Final[tuple[str, ...]] = get_args(QuirkClass)
@@ -149,7 +159,17 @@ def load(name: str | Path) -> Personality:
 
     Raises :class:`PersonalityError`, which names file, key, value and remedy.
     """
-    return _shipped(str(name)) if name in shipped() else parse(*SHELF.read(name))
+    if name in shipped():
+        return _shipped(str(name))
+    text, source = SHELF.read(name)
+    found = parse(text, source)
+    stem = Path(source).stem
+    if found.name != stem:
+        raise PersonalityError(
+            f"{source}: name = {found.name!r}: is not the file's, {stem!r}, by which messages and lists call it; rename"
+            f" the file to {found.name}.toml, or write the file's name there"
+        )
+    return found
 
 
 @cache

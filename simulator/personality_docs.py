@@ -23,12 +23,11 @@ from simulator.quirks.model import KINDS, ExtraRegister, Fault, Holds, Rule
 from simulator.traits import Traits
 from simulator.unit import Manners
 
-ELSEWHERE: Final[Mapping[str, str]] = {
-    "identity-gate": "fault `other_serial` of every unit",
-}
+ELSEWHERE: Final[Mapping[str, str]] = {}
 """What shows the classes that no personality shows."""
 
 BESIDES: Final[Mapping[str, str]] = {
+    "identity-gate": "fault `other_serial` of every unit that has a serial number",
     "word-order": "the profiles' faces",
     "value-encoding": 'the profiles\' faces; `scale = "scaled"`',
     "sign-and-reference": "the profiles' faces",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -43,6 +44,8 @@ UNIT_MAX: Final = 255
 """One byte in the frame."""
 
 _BACKLOG: Final = 128
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for no time at all."""
 _PLAIN: Final = Manners()
 
 
@@ -131,6 +134,12 @@ class SimulatorServer:
             await server.shutdown()  # type: ignore[no-untyped-call]
             await turns()
 
+    def lost_power(self) -> None:
+        """What is left of the connections when the one unit of this port was without power: nothing. Who sends
+        something on one is told that nobody knows it, and what waited for its turn is forgotten."""
+        if self._server is not None:
+            self._server.forget()
+
     async def serve_forever(self) -> None:
         """Serve until :meth:`stop`, or until cancelled; starts first if need be."""
         if self._server is None:
@@ -165,6 +174,16 @@ class _Server(ModbusTcpServer):
         self._speaks: Final = framing
         self.manners: Final = manners
         self.counter: Final = Counter(self.loop, manners.service_delay_s) if manners.service_delay_s else None
+
+    def forget(self) -> None:
+        """End every connection with a reset, whatever was on its way."""
+        if self.counter is not None:
+            self.counter.close()
+        for connection in list(self.active_connections.values()):
+            transport = connection.transport
+            if transport is not None:
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                transport.abort()  # type: ignore[attr-defined]
 
     def handle_new_connection(self) -> OrderedHandler:
         """A connection counts once it is made: a handshake that was refused leaves nothing behind."""
@@ -241,7 +260,10 @@ class OrderedHandler(ServerRequestHandler):
             counter.wait(self.close)
 
     def _answer(self, conversation: Conversation, request: Request) -> None:
-        self._say(conversation.reply(request), False)
+        try:
+            self._say(conversation.reply(request), False)
+        except ConnectionAbortedError:  # the unit hangs up
+            self.close()
 
     def _close_if_idle(self) -> None:
         """Now, or when it may be time."""

@@ -52,7 +52,8 @@ class Garbles(Protocol):
         """What goes out instead of a whole answer, MBAP header or unit and CRC included; nothing: silence.
 
         Asked once for each answer under this unit's id, right after the ``read`` or ``write`` that it answers, if
-        the request got as far as that.
+        the request got as far as that. Raises ``ConnectionAbortedError`` where the unit hangs up: the server closes
+        the connection, and whatever else came on it is not answered.
         """
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from simulator.faces.map import DROPPED, FaceMap
 from simulator.faces.state import TEMP_C, Around, Change, FaceState
 from simulator.journal import moments
 from simulator.layout import Refusal
+from simulator.meter import House, house_at
 from simulator.physics.plant import REFERENCE
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Face:
         system: System = REFERENCE,
         site: Site | None = None,
         default_mode: Literal["self_use", "idle"] = "self_use",
-        temp_c: float = TEMP_C,
+        temp_c: float | Callable[[float], float] = TEMP_C,
         serial: str = "HIL-0001",
         journal_path: Path | None = None,
         powered_off_at_s: float | None = None,
@@ -150,6 +151,11 @@ class Face:
         """
         now_s = self._settle()
         return self._state.plant.meter(now_s)
+
+    def house(self) -> House | None:
+        """The same, with what the house draws and its roof gives. Raises likewise."""
+        now_s = self._settle()
+        return house_at(self._state.plant, now_s)
 
     def entries(self) -> tuple[Entry, ...]:
         """The journal up to now, oldest first; ``at_s`` is wall time."""

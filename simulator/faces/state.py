@@ -13,7 +13,7 @@ A change of what is in force, and a repetition of it by a trigger, is a journal 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -55,8 +55,8 @@ class Around:
     site: Site | None = None
     default: Demand = NO_DEMAND
     """What the unit does when nobody commands it."""
-    temp_c: float = TEMP_C
-    """Of the cabinet."""
+    temp_c: float | Callable[[float], float] = TEMP_C
+    """Of the cabinet: always the same, or of a moment on the caller's monotonic axis (a pure function)."""
 
 
 ALONE: Final = Around()
@@ -146,6 +146,7 @@ class FaceState:
         return ask
 
     def _subject(self, now_s: float) -> Subject:
+        temp_c = self.around.temp_c
         return Subject(
             battery=self.battery,
             energy=self.energy_at(now_s),
@@ -154,7 +155,7 @@ class FaceState:
             asked_w=self.asked_w,
             since_set_s=max(0.0, now_s - self.set_s) if self.asked_w else 0.0,
             meter=self.plant.meter(now_s),
-            temp_c=self.around.temp_c,
+            temp_c=temp_c(now_s) if callable(temp_c) else temp_c,
         )
 
     def _counted(self, name: str, now_s: float) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from simulator.personality import PersonalityError
-from simulator.quirks.model import Nak, Rearm, Refuse, Returns, Rule, Shows, Staged, Timetable
+from simulator.quirks.model import Rearm, Refuse, Returns, Rule, Shows, Staged, Timetable
 from simulator.quirks.places import Places, Span
 from simulator.quirks.rules import Live
 
@@ -41,11 +41,6 @@ def found(places: Places, name: str, key: str) -> Span:
             " models that do"
         )
     return span
-
-
-def closes(rule: Rule) -> bool:
-    """Whether it ends connections."""
-    return isinstance(rule, Refuse | Nak) and rule.answer == "close"
 
 
 def _others(rule: Rule) -> Iterable[tuple[str, str]]:

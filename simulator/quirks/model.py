@@ -102,8 +102,8 @@ class Refuse(_Quirk):
 
     kind: Literal["refuse"]
     answer: Code | Literal["ack", "silence", "close"]
-    """An exception code; ``ack``, as if it had been carried out (writes only); no answer; or ``close``: none either, and
-    the connection is closed, which is of Modbus/TCP and with RTU's frames is silence."""
+    """An exception code; ``ack``, as if it had been carried out (writes only); no answer; or ``close``: none either,
+    and the connection is closed, which is of Modbus/TCP and with RTU's frames is silence."""
     above: int | None = None
     """Only a write of more than this …"""
     below: int | None = None
@@ -134,6 +134,8 @@ class Refuse(_Quirk):
             raise ValueError(
                 "above, below, partial, reverses and budget are about registers; name them in on"
             )
+        if self.unless is not None and self.reverses is not None:
+            raise ValueError("unless and reverses are two reasons; make two quirks of them")
         if self.settle_s and self.reverses is None:
             raise ValueError(
                 "settle_s is about a turn; say in reverses which register has to be 0 for so long"

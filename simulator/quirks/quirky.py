@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from simulator.layout import Refusal
 from simulator.personality import Personality, PersonalityError, common_faults
-from simulator.quirks.bound import bound, closes, found
+from simulator.quirks.bound import bound, found
 from simulator.quirks.extra import WRITE_MANY, Extra, overlapping
 from simulator.quirks.frames import Damage, damaged
 from simulator.quirks.model import (
@@ -42,7 +42,18 @@ from simulator.quirks.model import (
     Timetable,
 )
 from simulator.quirks.places import Places, Span
-from simulator.quirks.rules import Live, Request, altered, before, decoded, keep, refuses, shown
+from simulator.quirks.rules import (
+    READS,
+    Live,
+    Request,
+    altered,
+    before,
+    decoded,
+    excused,
+    keep,
+    refuses,
+    shown,
+)
 from simulator.quirks.stage import Stage, due_s
 from simulator.quirks.timetable import kept
 from simulator.quirks.wear import Wear
@@ -235,24 +246,28 @@ class Quirky:
         self._damages = []
         return Request(address, address + count, function, now_s, now_s - self._on_s, gap_s, values)
 
-    def _ask(self, span: Span) -> list[int]:
-        """The words of a register as they are. Zeros if the unit refuses, as one that has failed does."""
+    def _ask(self, span: Span, function: int = 3) -> list[int]:
+        """The words of a register as they are, in whichever table. Zeros if the unit refuses, as one that has failed
+        does."""
         size = span.end - span.start
-        words = self._extra.read(span.start, size, 3, self._clock.mono_s())
-        return [0] * size if isinstance(words, Refusal) else words
+        for each in (function, *READS):
+            words = self._extra.read(span.start, size, each, self._clock.mono_s())
+            if not isinstance(words, Refusal):
+                return words
+        return [0] * size
 
     def _carried_out(self, request: Request) -> Refusal | None:
         """Have the unit do it, and see to what follows from that."""
         shows = before(self._of(Late), request, self._ask)
         values = altered(self._of(Alter), request)
-        was = [(live, list(map(self._ask, live.spans))) for live in self._of(Returns) if live.meets(request)]
+        was = [(each, list(map(self._ask, each.spans))) for each in self._of(Returns)]
         refused = self._extra.write(request.address, values, request.function, request.now_s)
         if refused is not None:
             return refused
         for show in shows:
             show()
-        for live, words in was:
-            self._keep_return(live, words, request)
+        for returning, words in was:
+            self._keep_return(returning, words, request)
         self._wear.wrote(range(request.address, request.end))
         if self._of(Timetable):
             self._keep_timetables(request.now_s)
@@ -266,10 +281,11 @@ class Quirky:
     def _keep_return(self, live: Live[Returns], was: list[list[int]], request: Request) -> None:
         """Where the timer leads is the unit's own affair."""
         into = list(live.named.values())
-        if was != list(map(self._ask, live.spans)):
+        if live.meets(request) and was != list(map(self._ask, live.spans)):
             live.held.update(zip(into, was, strict=True))
         for span, words in live.held.items():
-            self._extra.write(span.start, words, WRITE_MANY, request.now_s)
+            if self._ask(span) != words:
+                self._extra.write(span.start, words, WRITE_MANY, request.now_s)
 
     def _seen(self, words: list[int], request: Request) -> list[int]:
         """The words of a read as they are shown. A register of several words is looked at whole."""
@@ -283,6 +299,8 @@ class Quirky:
         if isinstance(wide, Refusal):
             return words
         for live in lives:
+            if isinstance(live.rule, Shows) and live.rule.what == "frozen" and not live.held:
+                live.held.update((span, self._ask(span, request.function)) for span in live.spans)
             for span in live.touched(request):
                 part = slice(span.start - start, span.end - start)
                 wide[part] = shown(live, request, span, wide[part])
@@ -291,9 +309,8 @@ class Quirky:
     def _is_shown(self, live: Live[Rule], request: Request) -> bool:
         if isinstance(live.rule, Mirror | Late):  # their conditions are about the write
             return bool(live.touched(request))
-        if isinstance(live.rule, Shows) and live.rule.unless is not None and live.other is not None:
-            if live.other.number(self._ask(live.other)) in live.rule.unless.values:
-                return False
+        if isinstance(live.rule, Shows) and excused(live, live.rule.unless, self._ask):
+            return False
         return live.meets(request) if isinstance(live.rule, Coded) else live.hits(request)
 
     def _refused(self, answer: int | Literal["ack", "silence", "close"]) -> Refusal:
@@ -390,14 +407,19 @@ class Quirky:
 
     def _offers(self) -> Iterable[tuple[str, Fault]]:
         for fault in common_faults():
-            try:
-                self._placed(fault.quirk, fault.name)
-            except PersonalityError:
-                continue  # not a fault of this unit: it has no such register
-            yield fault.name, fault
+            if fitting := tuple(quirk for quirk in fault.quirk if self._fits(quirk, fault.name)):
+                yield fault.name, fault.model_copy(update={"quirk": fitting})
         for fault in self.personality.fault:
             self._placed(fault.quirk, f"{self.personality.name}: fault {fault.name}: quirk")
             yield fault.name, fault
+
+    def _fits(self, rule: Quirk, where: str) -> bool:
+        """Whether this unit has what a quirk is about."""
+        try:
+            self._placed((rule,), where)
+        except PersonalityError:
+            return False
+        return True
 
     def _beside(self) -> Extra:
         """The unit with the registers that the personality adds."""
@@ -412,9 +434,4 @@ class Quirky:
         return Extra(self.unit, registers, self._wear)
 
     def _placed(self, rules: Iterable[Rule], where: str) -> tuple[Live[Rule], ...]:
-        lives = tuple(bound(rule, self._extra.places, f"{where}.{at}") for at, rule in enumerate(rules))
-        if self.personality.manners.service_delay_s and any(closes(live.rule) for live in lives):
-            raise PersonalityError(
-                f"{where}: answer = 'close' cannot be had with manners.service_delay_s; leave out one of them"
-            )
-        return lives
+        return tuple(bound(rule, self._extra.places, f"{where}.{at}") for at, rule in enumerate(rules))

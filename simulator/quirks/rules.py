@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from simulator.quirks.model import Alter, Coded, Counter, Late, Mirror, Refuse, Rule, Shows
+from simulator.quirks.model import Alter, Coded, Counter, Holds, Late, Mirror, Refuse, Rule, Shows
 from simulator.quirks.places import Span
 
 WRITES: Final = (6, 16)
-_READS: Final = (3, 4)
+READS: Final = (3, 4)
 
 K = TypeVar("K", bound=Rule, covariant=True)
 Ask = Callable[[Span], list[int]]
@@ -118,14 +118,18 @@ def refuses(live: Live[Refuse], request: Request, ask: Ask, worn: Callable[[Span
             return False
     if rule.partial and all(s.within(request.address, request.end) for s in live.touched(request)):
         return False
-    if rule.unless is not None and live.other is not None:
-        if live.other.number(ask(live.other)) in rule.unless.values:
-            return False
-    elif rule.reverses is not None and not _turns(live, request, ask):
+    if excused(live, rule.unless, ask) or (rule.reverses is not None and not _turns(live, request, ask)):
         return False
     if rule.budget and all(worn(span) < rule.budget for span in live.touched(request)):
         return False
     return live.counts()
+
+
+def excused(live: Live[Rule], unless: Holds | None, ask: Ask) -> bool:
+    """Whether the register in ``unless`` holds what it has to."""
+    return (
+        unless is not None and live.other is not None and live.other.number(ask(live.other)) in unless.values
+    )
 
 
 def _watch(live: Live[Refuse], request: Request, ask: Ask) -> None:
@@ -245,7 +249,7 @@ def _instead(live: Live[Rule], rule: Shows, span: Span, words: list[int]) -> lis
     if rule.what == "sentinel":
         return span.sentinel()
     if rule.what == "frozen":
-        return live.held.setdefault(span, words)
+        return live.held.get(span, words)
     last, live.held[span] = live.held.get(span, words), words
     half = len(words) // 2
     return words[:half] + last[half:]

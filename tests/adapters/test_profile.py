@@ -24,6 +24,7 @@ def refusal(old: str, new: str) -> str:
     return message
 
 
+DRIVES = '[[face.drives]]\nwhen = { work = [1] }\npower = "power"\n'
 TRIGGER = '[[plan]]\nrole = "trigger"\nfunction = 6\nset = [{ register = "work", value = 2 }]\n\n'
 
 
@@ -53,6 +54,30 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """File and reason, in one line."""
     with pytest.raises(ProfileError, match=r"none\.toml: cannot be read \(No such file or directory\)"):
         load_profile(tmp_path / "none.toml")
+
+
+@pytest.mark.mutation("adapters/profile_face.py", "Annotated[_Code, as_written(_Code)]", "_Code")
+@pytest.mark.mutation("adapters/profile.py", "Annotated[Tier | None, as_written(Tier)]", "Tier | None")
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("tier = true\n", "tier: true is not 1; give one of 1, 2, 3"),
+        ("tier = 2.0\n", "tier: 2.0 is not 2; give one of 1, 2, 3"),
+        (
+            "[face]\nwrong_function = true\n",
+            "face.wrong_function: true is not 1; give one of 1, 2, 3, 4, 5, 6",
+        ),
+        (
+            '[[face.groups]]\nregisters = ["a", "b"]\nexception = true\n',
+            "face.groups.0.exception: true is not 1",
+        ),
+    ],
+)
+def test_a_choice_takes_no_lookalike(more: str, said: str) -> None:
+    """To Python ``true`` is 1: it is not what somebody meant who wrote it."""
+    with pytest.raises(ProfileError) as refused:
+        parse_profile(f"{more}{UNIT}" if more.startswith("tier") else f"{UNIT}{more}{DRIVES}", "unit.toml")
+    assert said in str(refused.value)
 
 
 @pytest.mark.mutation("adapters/profile_register.py", '        extra="forbid",\n', "")

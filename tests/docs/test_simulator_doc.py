@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from hil.config import Config, FleetSection, SimulatorSection, SiteSection
+from hil.config import Config, DeviceSection, FleetSection, SimulatorSection, SiteSection
 from tests.readmekit import block
 
 DOCUMENT = Path("docs/simulator.md")
 DEFAULT = Path("configs/simulator.toml")
 SECTIONS: dict[str, type[BaseModel]] = {
+    "device": DeviceSection,
     "simulator": SimulatorSection,
     "site": SiteSection,
     "fleet": FleetSection,
@@ -34,14 +35,15 @@ def test_every_key_is_there(section: str) -> None:
         if keys and keys[0].startswith(f"{section}.")
         for key in keys
     }
-    assert {key.rpartition(".")[2] for key in named} == set(SECTIONS[section].model_fields)
+    assert {key.rpartition(".")[2] for key in named} == set(SECTIONS[section].model_fields) - {"serial"}
 
 
 def test_the_default_config_shows_every_default() -> None:
     """Taken out of their comments, the keys of these sections are all there are; written as they are,
     they say nothing but the defaults."""
     text = DEFAULT.read_text(encoding="utf-8")
-    assert Config.model_validate(tomllib.loads(text)).simulator == SimulatorSection()
+    config = Config.model_validate(tomllib.loads(text))
+    assert (config.simulator, config.device) == (SimulatorSection(), DeviceSection())
     shown = tomllib.loads(re.sub(r"^# (?=\[\w+\]|\w+ = )", "", text, flags=re.MULTILINE))
     for section, model in SECTIONS.items():
         assert set(shown[section]) == set(model.model_fields)

@@ -117,7 +117,9 @@ def _tree(folder: Path) -> dict[str, str]:
 )
 @pytest.mark.mutation("hil/config.py", "value.start_by <= clock.start", "False")
 @pytest.mark.mutation("hil/config.py", "(mode, value) not in SAFE", "False")
-@pytest.mark.mutation("hil/config.py", "if 2 * moved_wh > room_wh:", "if False:")
+@pytest.mark.mutation(
+    "hil/config_fits.py", "if APPLIED_MAX * each_wh > room_wh + _HAIR_WH * APPLIED_MAX:", "if False:"
+)
 @pytest.mark.parametrize("case", CONFIGS)
 def test_a_bad_config_is_refused_with_its_place(case: str, cli: Run, tmp_path: Path) -> None:
     """File, key, value and remedy in one line on stderr, exit code 2, and no run folder."""
@@ -423,6 +425,7 @@ def test_a_journal_that_can_be_none_is_refused(name: str, why: str, cli: Run, tm
 
 
 @pytest.mark.mutation("hil/runplan.py", "if (key := settings.only_served) is not None:", "if False:")
+@pytest.mark.mutation("hil/config.py", ', ("device", self.device, PHYSICS)', "")
 @pytest.mark.parametrize(
     ("text", "key"),
     [
@@ -430,6 +433,8 @@ def test_a_journal_that_can_be_none_is_refused(name: str, why: str, cli: Run, tm
         ('[simulator]\nface = "solax-gen4"\n', "simulator.face = "),
         ('[simulator]\ntimer = "cosmetic"\n', "simulator.timer = 'cosmetic'"),
         ('[device]\nsystem = "generic_5kw"\n', "device.system = 'generic_5kw'"),
+        ("[device]\nramp_w_per_s = 100\n", "device.ramp_w_per_s = 100"),
+        ("[device]\ncabinet_c = 50\n", "device.cabinet_c = 50"),
         ("[site]\nload = 500.0\n", "[site]"),
         ("[fleet]\nunits = 3\n", "[fleet]"),
     ],

@@ -124,7 +124,7 @@ def config(tmp_path: Path) -> Path:
     "hil/config.py", "abs(pulse.power_w), pulse.duration_s", "pulse.power_w + 398, pulse.duration_s"
 )
 @pytest.mark.mutation(
-    "hil/config.py", "max(POWER_W_MIN, POWER_SHARE_MIN * device.power_w_max)", "POWER_W_MIN"
+    "hil/config.py", "max(POWER_W_MIN, POWER_SHARE_MIN * self.device.power_w_max)", "POWER_W_MIN"
 )
 @pytest.mark.mutation("hil/config.py", "if power_w * duration_s / 3600 < FAKE_WH_MIN:", "if False:")
 @pytest.mark.mutation("hil/config.py", "if self.start_by < least:", "if False:")

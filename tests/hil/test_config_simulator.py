@@ -9,6 +9,10 @@ import pytest
 from hil.config import ConfigError, load
 
 CONFIG = "hil/config_simulator.py"
+DAY = "hil/config_day.py"
+FITS = "hil/config_fits.py"
+STAIRS = "state of charge and share lie between 0 and 1, and from step to step the first "
+PAIRS = "is no list of steps, [state of charge, share] each; give such as [[0."
 WHOLE = "hil/config.py"
 
 
@@ -46,7 +50,19 @@ WHOLE = "hil/config.py"
         ),
         (
             '[simulator]\nface = "solax-gen4"\npersonality = "fronius124"',
-            "simulator.personality = 'fronius124': is about a SunSpec unit, and simulator.face brings another map",
+            "simulator.personality = 'fronius124': fronius124 says base, models, traits.timer, ",
+        ),
+        (
+            '[simulator]\nface = "alphaess-dispatch"\npersonality = "kostal_echo"',
+            "says traits.effect, and none of that is heeded by a vendor's unit, which simulator.face brings; leave",
+        ),
+        (
+            '[simulator]\nface = "alphaess-dispatch"\npersonality = "foxess_spacing"\nmodels = "legacy"',
+            "simulator.models = 'legacy': is of a SunSpec map, and simulator.face = 'alphaess-dispatch' brings another",
+        ),
+        (
+            '[simulator]\nface = "alphaess-dispatch"\npersonality = "odd.toml"',
+            "odd.toml': odd says base, traits.restart, and none of that is heeded by a vendor's unit",
         ),
         (
             '[simulator]\npersonality = "fronius124"\nmodels = "reference"',
@@ -107,6 +123,87 @@ WHOLE = "hil/config.py"
             f"[site]\nload = {[1.0] * 23}",
             "23 steps are no day of equal steps of whole minutes; a day has 24 hours, in UTC: give 24 (hours), 48,",
         ),
+        (
+            "[site]\nmeter_unit = 1",
+            "site.meter_unit = 1: is the battery's own unit id (link.unit); give another, such as 240",
+        ),
+        (
+            "[site]\nmeter_unit = 240\n[link]\nunit = 240",
+            "site.meter_unit = 240: is the battery's own unit id (link.unit); give another, such as 1",
+        ),
+        (
+            "[site]\nmeter_unit = 256",
+            "site.meter_unit = 256: input should be less than or equal to 255; give 255",
+        ),
+        (
+            '[site]\nmeter_unit = 250\n[link]\ntransport = "rtu-tcp"',
+            "site.meter_unit = 250: link.transport = 'rtu-tcp' has unit ids 1 to 247; give another, such as 240",
+        ),
+        (
+            "[site]\nmeter_unit = 240\n[fleet]\nunits = 2",
+            "site.meter_unit = 240: a fleet's houses have no meters of their own to serve; remove it",
+        ),
+        ("[device]\ntaper_charge = 0.9", f"device.taper_charge = 0.9: {PAIRS}9, 0.5], [0.95, 0.2]]"),
+        ("[device]\ntaper_charge = [[0.9]]", f"device.taper_charge = [[0.9]]: {PAIRS}9"),
+        ("[device]\ntaper_charge = [0.9]", f"device.taper_charge = [0.9]: {PAIRS}9"),
+        (
+            "[device]\ntaper_discharge = [[0.2, true]]",
+            f"device.taper_discharge = [[0.2, True]]: {PAIRS}2, 0.5], [0.1",
+        ),
+        (
+            "[device]\ntaper_charge = [[0.9, 1.5]]",
+            f"device.taper_charge = [[0.9, 1.5]]: {STAIRS}rises and the second",
+        ),
+        (
+            "[device]\ntaper_discharge = [[0.1, 0.5], [0.2, 0.2]]",
+            f"[0.2, 0.2]]: {STAIRS}falls and the second falls",
+        ),
+        (
+            "[device]\nramp_w_per_s = 0",
+            "device.ramp_w_per_s = 0: input should be greater than or equal to 0.1; give 0.1",
+        ),
+        (
+            "[device]\ncabinet_c = true",
+            "device.cabinet_c = true: is no temperature; give °C as a number, a list of a",
+        ),
+        (
+            "[device]\ncabinet_c = [20, 200]",
+            "device.cabinet_c = [20, 200]: 200 °C from 12:00 on is no temperature of a cabinet; give -60 to 150",
+        ),
+        (
+            '[device]\ncabinet_c = "none.csv"',
+            "No such file or directory); give lines 'HH:MM,celsius' that rise from 00:00",
+        ),
+        (
+            "[device]\nderate_from_c = 40",
+            "device.derate_from_c = 40: needs derate_to_c, too: full power up to derate_from_c, none from derate_to_c",
+        ),
+        ("[device]\nderate_to_c = 40", "device.derate_to_c = 40: needs derate_from_c, too"),
+        (
+            "[device]\nderate_from_c = 40\nderate_to_c = 40",
+            "device.derate_to_c = 40: is not above derate_from_c = 40; give more, or lower that",
+        ),
+        (
+            "[device]\npower_w_max = 30000",
+            "device.power_w_max = 30000: over round_trip_efficiency = 0.88 is more than the 32767 W that model 802 can",
+        ),
+        (
+            "[device]\nround_trip_efficiency = 0.1",
+            "device.round_trip_efficiency = 0.1: under power_w_max = 5000 is more than the 32767 W that model 802 can"
+            " show; give more, or less power",
+        ),
+        (
+            '[target]\nkind = "fake"\n[device]\nramp_w_per_s = 100',
+            "device.ramp_w_per_s: is of a simulator, and target.kind = 'fake' is none; remove it, or say",
+        ),
+        (
+            '[simulator]\ncertificate = "a"\n[link]\ntransport = "tls"',
+            "/a': certificate, key and ca go together, and key, ca are missing; give all three, or none",
+        ),
+        (
+            '[simulator]\npersonality = "other.toml"',
+            "other.toml': name = 'odd': is not the file's, 'other', by which",
+        ),
         ("[fleet]\nports = 2", "fleet.units: is missing"),
         ("[fleet]\nports = 2", "and has no default; give it, as in configs/fleet-1000.toml"),
         ("[fleet]\nunits = 0", "fleet.units = 0: "),
@@ -163,7 +260,7 @@ WHOLE = "hil/config.py"
         ),
         (
             '[simulator]\ncertificate = "a"\nkey = "b"\nca = "c"\n[link]\ntransport = "rtu"\nreply_s = 0.1',
-            "simulator.certificate = 'a': has no meaning with link.transport = 'rtu'; remove it, or say 'tls' there",
+            "/a': has no meaning with link.transport = 'rtu'; remove it, or say 'tls' there",
         ),
         (
             '[simulator]\nsessions_max = 1\n[link]\ntransport = "rtu"\nreply_s = 0.1',
@@ -187,30 +284,45 @@ WHOLE = "hil/config.py"
         ),
     ],
 )
-@pytest.mark.mutation(CONFIG, "for key in _set(simulator, *MAP_KEYS):", "for key in ():")
+@pytest.mark.mutation(CONFIG, "for key in given(simulator, *MAP_KEYS):", "for key in ():")
 @pytest.mark.mutation(CONFIG, 'if config.target.commit != "block":', "if False:")
 @pytest.mark.mutation(CONFIG, "if known.profile not in (None, simulator.face):", "if False:")
-@pytest.mark.mutation(CONFIG, "if known.traits != Traits():", "if False:")
+@pytest.mark.mutation(CONFIG, "if keys := personality.of_sunspec(known):", "if False:")
+@pytest.mark.mutation(CONFIG, "if unit == config.link.unit:", "if False:")
+@pytest.mark.mutation(
+    CONFIG, 'if unit > UNITS_PER_PORT_MAX and transport in ("rtu", "rtu-tcp"):', "if False:"
+)
+@pytest.mark.mutation(CONFIG, "    if config.fleet is not None:\n", "    if False:\n")
+@pytest.mark.mutation(CONFIG, "if 0 < len(missing) < len(TLS_FILES):", "if False:")
+@pytest.mark.mutation(CONFIG, "for key in given(config.device, *PHYSICS):", "for key in ():")
+@pytest.mark.mutation(FITS, "and not from_c < to_c:", "and False:")
+@pytest.mark.mutation(FITS, "if (from_c is None) != (to_c is None):", "if False:")
+@pytest.mark.mutation(FITS, 'if "round_trip_efficiency" in device.model_fields_set:', "if False:")
+@pytest.mark.mutation(
+    FITS, "elif device.power_w_max / device.round_trip_efficiency > INT16_MAX:", "elif False:"
+)
+@pytest.mark.mutation("hil/config_sections.py", "isinstance(s, list) and len(s) == 2 and ", "")
+@pytest.mark.mutation("hil/config_sections.py", " and all(map(is_number, s))", "")
 @pytest.mark.mutation(CONFIG, "if simulator.models in enough:", "if True:")
 @pytest.mark.mutation(CONFIG, "for key in () if heeded else", "for key in () if True else")
 @pytest.mark.mutation(CONFIG, 'if config.target.kind == "fake":', "if False:")
 @pytest.mark.mutation(CONFIG, "if fleet.ports:", "if False:")
 @pytest.mark.mutation(CONFIG, "if fleet.stored_spread_wh > config.device.capacity_wh:", "if False:")
 @pytest.mark.mutation(CONFIG, "seed: int = Field(default=1, ge=0, ", "seed: int = Field(default=1, ")
-@pytest.mark.mutation(CONFIG, "if MINUTES % len(day):", "if False:")
+@pytest.mark.mutation(DAY, "if MINUTES % len(day):", "if False:")
 @pytest.mark.mutation("hil/config_sections.py", "25_000.0, ge=1, le", "25_000.0, gt=0, le")
 @pytest.mark.mutation("hil/config_sections.py", "5_000.0, ge=1)", "5_000.0, gt=0)")
-@pytest.mark.mutation(CONFIG, "if not 0.0 <= watts <= SITE_W_MAX:", "if False:")
-@pytest.mark.mutation(CONFIG, "if not _is_number(watts):", "if False:")
-@pytest.mark.mutation(CONFIG, " and not isinstance(value, bool)", "")
-@pytest.mark.mutation(CONFIG, " and abs(value) < sys.float_info.max", "")
+@pytest.mark.mutation(DAY, "if not quantity.low <= each <= quantity.high:", "if False:")
+@pytest.mark.mutation(DAY, "if not is_number(each):", "if False:")
+@pytest.mark.mutation(DAY, " and not isinstance(value, bool)", "")
+@pytest.mark.mutation(DAY, " and abs(value) < sys.float_info.max", "")
 @pytest.mark.mutation("adapters/aswritten.py", "if type(like) is not type(value):", "if False:")
 @pytest.mark.mutation("hil/config_sections.py", "isinstance(value, str) and not value.strip()", "False")
 @pytest.mark.mutation("hil/config_sections.py", "isinstance(value, str) and not value.isprintable()", "False")
 @pytest.mark.mutation("hil/config_bench.py", 'if link.transport == "rtu" else ()', "if False else ()")
 @pytest.mark.mutation("hil/explain.py", '"fleet-1000" if keys[0] == "fleet" else "bench-tcp"', '"bench-tcp"')
 @pytest.mark.mutation("hil/explain.py", '"give {le:.10g} at most"', '"give {le:g} at most"')
-@pytest.mark.mutation(CONFIG, "not 1 <= len(day) <= STEPS_MAX", "False")
+@pytest.mark.mutation(DAY, "not 1 <= len(day) <= STEPS_MAX", "False")
 @pytest.mark.mutation(CONFIG, "and not ceil(units / UNITS_PER_PORT_MAX) <= value <= units:", "and False:")
 @pytest.mark.mutation(CONFIG, 'if config.target.kind != "simulator":', "if False:")
 @pytest.mark.mutation(CONFIG, "if config.simulator.journal is not None:", "if False:")
@@ -222,6 +334,9 @@ def test_a_wrong_key_is_one_line(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text, encoding="utf-8")
     (tmp_path / "below.csv").write_text("00:00,300\n06:30,-5\n", encoding="utf-8")
+    odd = 'name = "odd"\ntitle = "O"\nabout = "a"\nreproduces = "n"\nsources = ["s"]\nbase = 0\n'
+    for name in ("odd", "other"):
+        (tmp_path / f"{name}.toml").write_text(f'{odd}[traits]\nrestart = "keeps"\n', encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load(str(path))
     assert said in str(caught.value)
@@ -229,21 +344,59 @@ def test_a_wrong_key_is_one_line(text: str, said: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.mutation(CONFIG, "str((folder_of(info) / value).resolve()) if", "value if")
+@pytest.mark.mutation(CONFIG, "(folder_of(info) / value).resolve(), Path", "Path(value).resolve(), Path")
+@pytest.mark.mutation(DAY, "value = str((folder / value).resolve())", "pass")
 def test_paths_are_seen_from_the_configs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a personality, of a day's load."""
+    """Of a personality, of a day, of a journal, of certificates."""
     (tmp_path / "odd.toml").write_text(
         'name = "odd"\ntitle = "O"\nabout = "a"\nreproduces = "n"\nsources = ["s"]\n', encoding="utf-8"
     )
     (tmp_path / "load.csv").write_text("00:00,300\n12:00,500\n", encoding="utf-8")
+    (tmp_path / "cabinet.csv").write_text("HH:MM,celsius\n00:00,-3\n12:00,35\n", encoding="utf-8")
     path = tmp_path / "a.toml"
     path.write_text(
-        '[simulator]\npersonality = "odd.toml"\n[site]\nload = "load.csv"\npv = 100.0', encoding="utf-8"
+        '[simulator]\npersonality = "odd.toml"\njournal = "j.sqlite"\ncertificate = "a"\nkey = "b"\nca = "c"\n'
+        '[site]\nload = "load.csv"\npv = 100.0\n[device]\ncabinet_c = "cabinet.csv"\n[link]\ntransport = "tls"\n',
+        encoding="utf-8",
     )
+    fleet = tmp_path / "b.toml"
+    fleet.write_text('[fleet]\nunits = 2\njournals = "fleet"\n', encoding="utf-8")
     monkeypatch.chdir("/")
     config, _, _ = load(str(path))
-    assert config.simulator.personality == str(tmp_path / "odd.toml")
     assert config.site is not None
-    assert config.site.load == str(tmp_path / "load.csv")
+    named = (
+        config.simulator.personality,
+        config.site.load,
+        config.device.cabinet_c,
+        config.simulator.journal,
+    )
+    assert named == tuple(
+        str(tmp_path / name) for name in ("odd.toml", "load.csv", "cabinet.csv", "j.sqlite")
+    )
+    assert config.simulator.ca == str(tmp_path / "c")
+    many, _, _ = load(str(fleet))
+    assert many.fleet is not None
+    assert many.fleet.journals == str(tmp_path / "fleet")
+
+
+@pytest.mark.mutation(CONFIG, "if here != path and here.exists() and not path.exists():", "if False:")
+@pytest.mark.mutation(CONFIG, " and not path.exists():", ":")
+@pytest.mark.parametrize("text", ['[simulator]\njournal = "j"', '[fleet]\nunits = 2\njournals = "j"'])
+def test_a_journal_in_the_working_directory_is_not_left_behind(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only that is there, the unit would begin anew in silence."""
+    folder, here = tmp_path / "configs", tmp_path / "here"
+    for each in (folder, here):
+        each.mkdir()
+    (here / "j").touch()
+    (folder / "a.toml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(here)
+    said = f"is seen from the config's folder, where there is no {folder}/j; {here}/j is there: move it, or give that"
+    with pytest.raises(ConfigError, match=said):
+        load("../configs/a.toml")
+    (folder / "j").touch()
+    load("../configs/a.toml")
 
 
 @pytest.mark.parametrize(
@@ -257,9 +410,12 @@ def test_paths_are_seen_from_the_configs_folder(tmp_path: Path, monkeypatch: pyt
         '[simulator]\nface = "solax-gen4"\npersonality = "solax_face"\nbase = 40000\nsessions_max = 1',
         '[simulator]\npersonality = "fronius124"\nmodels = "both"\nbaudrate = 9600\nbase = 0',
         '[target]\nkind = "fake"\n[simulator]\nbase = 40000\nbaudrate = 9600',
+        "[device]\ncabinet_c = 25\ntaper_charge = []\nramp_w_per_s = 1\nderate_from_c = 40\nderate_to_c = 50.5",
+        '[device]\npower_w_max = 30000\nsystem = "generic_5kw"',
+        "[site]\nmeter_unit = 255",
     ],
 )
-@pytest.mark.mutation(CONFIG, "getattr(simulator, key) != fields[key].default", "True")
+@pytest.mark.mutation("hil/config_sections.py", "getattr(section, key) != getattr(usual, key) and ", "")
 def test_what_makes_sense_is_taken(text: str, tmp_path: Path) -> None:
     """And so is any default that is written down: it says nothing."""
     path = tmp_path / "right.toml"
@@ -271,8 +427,8 @@ def test_what_makes_sense_is_taken(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[device]\npower_w_max = 1500.0",
-        "[device]\nstored_wh = 8000.0",
+        "[device]\npower_w_max = 1500.0\n[pulse]\npower_w = 2000.0",
+        "[device]\nstored_wh = 7501.0",
         "[pulse]\npower_w = 1.0\nduration_s = 2",
         "[clock]\nstart = 2030-01-01T00:00:00Z\n[pulse]\nstart_by = 2029-01-01T00:00:00Z",
     ],
@@ -282,5 +438,5 @@ def test_nobody_who_only_serves_is_refused_because_of_the_pulse(text: str, tmp_p
     path = tmp_path / "small.toml"
     path.write_text(text, encoding="utf-8")
     load(str(path), commanded=False)
-    with pytest.raises(ConfigError, match=r"pulse\.|start_by"):
+    with pytest.raises(ConfigError, match=r"pulse\.|start_by|no room"):
         load(str(path))

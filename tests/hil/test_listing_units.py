@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from adapters.profile import load_profile, shipped_profiles
 from hil import listing
 from hil.columns import COLUMNS
 from hil.listing_units import faces
+from ledger.errors import HilError
 from simulator.physics.losses import system_names
 
 FILE = "hil/listing_units.py"
@@ -80,6 +83,33 @@ def test_a_system_says_its_numbers_and_where_they_come_from() -> None:
     ):
         assert text in said, said
     assert " but " not in told("siemens_junelight")
+
+
+@pytest.mark.mutation(FILE, 'if name.endswith(SUFFIX) and "registers" in', 'if False and "registers" in')
+@pytest.mark.mutation(
+    FILE, "if name.endswith(SUFFIX) or name in personality.shipped():", "if name in personality.shipped():"
+)
+def test_a_file_of_ones_own_is_shown_by_its_path(tmp_path: Path) -> None:
+    """A personality or a register profile, whichever it is; how it is used is said with the path."""
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'name = "own"\ntitle = "Own"\nabout = "a"\nreproduces = "n"\nsources = ["s"]\n', encoding="utf-8"
+    )
+    profile = tmp_path / "unit.toml"
+    profile.write_text(
+        Path("adapters/profiles/solax-gen4.toml").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    assert f'personality = "{own}" under [simulator]' in told(str(own))
+    assert f'face = "{profile}" under [simulator]' in told(str(profile))
+
+
+def test_a_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    """As where it is served."""
+    (tmp_path / "own.toml").write_text("title = 1", encoding="utf-8")
+    with pytest.raises(HilError, match=r"own\.toml: name: is missing"):
+        listing.shown(str(tmp_path / "own.toml"))
+    with pytest.raises(HilError, match=r"none\.toml: cannot be read"):
+        listing.shown(str(tmp_path / "none.toml"))
 
 
 def test_nobody_else_is_shown() -> None:

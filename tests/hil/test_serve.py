@@ -40,8 +40,8 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         process.communicate()
 
 
-def _scan(port: int) -> SunSpecModbusClientDeviceTCP:
-    client = SunSpecModbusClientDeviceTCP(slave_id=1, ipaddr="127.0.0.1", ipport=port, timeout=5)
+def _scan(port: int, unit: int = 1) -> SunSpecModbusClientDeviceTCP:
+    client = SunSpecModbusClientDeviceTCP(slave_id=unit, ipaddr="127.0.0.1", ipport=port, timeout=5)
     client.scan()
     return client
 
@@ -61,6 +61,18 @@ def test_pysunspec2_scans_and_commands_a_served_simulator(serve: Serve) -> None:
         control.read()
         assert client.DERMeasureAC[0].W.value == 1500
         assert 0 < control.WSetRvrtRem.value <= 600
+    finally:
+        client.close()
+
+
+def test_pysunspec2_finds_the_grid_meter_beside_it(serve: Serve) -> None:
+    """Under its own unit id: 700 W of load less 200 W of PV are drawn."""
+    _, port = serve('[site]\nload = 700\npv = 200\ndefault_mode = "idle"\nmeter_unit = 240')
+    client = _scan(port, unit=240)
+    try:
+        assert client.common[0].SN.value == "HIL-0001-meter"
+        (meter,) = client.models[203]
+        assert (meter.W.value, meter.W_SF.value) == (500, 0)
     finally:
         client.close()
 

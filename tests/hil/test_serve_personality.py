@@ -156,7 +156,7 @@ def test_a_measured_system_is_the_devices() -> None:
         assert "KOSTAL" in unit._system.title.upper()
 
 
-@pytest.mark.mutation(MAKER, "midnight_s=clock.mono_s() - clock.wall_s() % DAY_S", "midnight_s=0.0")
+@pytest.mark.mutation(MAKER, "midnight_s=_midnight_s(clock)", "midnight_s=0.0")
 def test_a_house_has_its_day_in_utc() -> None:
     """What it draws is of this hour of the day; and with a house, a unit that nobody commands covers it."""
     day = [float(100 + hour) for hour in range(24)]

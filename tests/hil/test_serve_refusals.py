@@ -104,7 +104,7 @@ def test_a_fleet_that_goes_beyond_the_last_port_is_told_where_to_begin(refused: 
     )
 
 
-@pytest.mark.mutation(FILE, "if wanted in ports else", "if False else")
+@pytest.mark.mutation(FILE, "if served is not None and wanted in served.ports else", "if False else")
 def test_a_busy_control_port_is_its_own_fault(refused: Refused, taken: int) -> None:
     """Its key is named, not the unit's; unless the unit itself is there, which is said."""
     said = refused(f"[link]\nport = 0\n[simulator]\ncontrol_port = {taken}")
@@ -164,6 +164,52 @@ def test_a_personality_that_does_not_fit_a_face_names_the_face(refused: Refused,
         "is about registers that simulator.face = 'solax-gen4' has not (odd: quirk.0.on = '704.WSet')" in said
     )
     assert "models" not in said
+
+
+@pytest.mark.mutation(UNFIT, 'return f"; near it are {\', \'.join(close)}" if close else ""', 'return ""')
+@pytest.mark.mutation(UNFIT, "    if enough:\n", "    if True:\n")
+@pytest.mark.mutation(UNFIT, "known = list(load_profile(face).registers)", "known = []")
+@pytest.mark.parametrize(
+    ("on", "face", "said"),
+    [
+        ("704.WSett", "", "quirk.0.on = '704.WSett': there is no such register; near it are 704.WSet"),
+        (
+            "0xFFFF/9",
+            "",
+            "quirk.0.on = '0xFFFF/9': there is no such register; correct it there, or give another",
+        ),
+        ("rc8_mod", 'face = "solax-gen4"', "has not (own: quirk.0.on = 'rc8_mod'; near it are rc8_mode"),
+    ],
+)
+def test_a_register_that_nobody_has_is_said_with_those_near_it(
+    on: str, face: str, said: str, refused: Refused, tmp_path: Path
+) -> None:
+    """With the config's key, the file, and the place in it."""
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'name = "own"\ntitle = "O"\nabout = "a"\nreproduces = "n"\nsources = ["s"]\n'
+        f'[[quirk]]\nkind = "refuse"\non = ["{on}"]\nanswer = 4\n',
+        encoding="utf-8",
+    )
+    found = refused(f'[simulator]\npersonality = "own.toml"\n{face}')
+    assert found.startswith(f"simulator.personality = '{own}': ")
+    assert said in found
+
+
+@pytest.mark.mutation(UNFIT, "    if not this_unit:\n", "    if False:\n")
+def test_what_else_is_wrong_with_a_personality_is_said_as_it_is(refused: Refused, tmp_path: Path) -> None:
+    """A value that the unit refuses at power-on is no matter of its registers."""
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'name = "own"\ntitle = "O"\nabout = "a"\nreproduces = "n"\nsources = ["s"]\n'
+        '[[quirk]]\nkind = "start"\non = ["704.WSetMod"]\nvalue = 9\n',
+        encoding="utf-8",
+    )
+    found = refused('[simulator]\npersonality = "own.toml"')
+    assert found.startswith(
+        f"simulator.personality = '{own}': own: start: 704.WSetMod = 9: the unit refuses it; give"
+    )
+    assert "no such register" not in found
 
 
 @pytest.mark.mutation(UNFIT, "    except ValueError as error:\n", "    except KeyError as error:\n")

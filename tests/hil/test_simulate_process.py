@@ -202,10 +202,20 @@ def test_an_unknown_timer_is_refused(start: Start) -> None:
     assert last == "ValueError: timer = 'decorative': nothing was started; give acts or cosmetic"
 
 
-@pytest.mark.mutation(MAKER, '        "temp_c": settings.get("temp_c", TEMP_C),\n', "")
+@pytest.mark.mutation(MAKER, 'said = settings.get("temp_c", TEMP_C)', "said = TEMP_C")
 def test_it_is_as_warm_as_it_is_told(start: Start) -> None:
     """``temp_c``."""
     assert sample(start(temp_c=61.5).port).temp_c.value == 61.5
+
+
+@pytest.mark.mutation(SIMULATE, "**meter_of(settings, unit)}", "}")
+def test_the_meter_of_its_house_is_beside_it(start: Start) -> None:
+    """``meter_unit``, for a rehearsal: under its own unit id."""
+    days = {"load": [[0.0, 700.0]], "pv": [[0.0, 0.0]]}
+    port = start(site=days, meter_unit=240, default_mode="idle").port
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as session:
+        session.sendall(struct.pack(">HHHBBHH", 1, 0, 6, 240, 3, 40_000, 3))
+        assert session.recv(64)[9:] == b"SunS\x00\x01"
 
 
 # -- what is served where --------------------------------------------------------------------------------------

@@ -30,9 +30,7 @@ def made(**sections: dict[str, Any]) -> Iterator[Face]:
 
 
 @pytest.mark.mutation(MAKER, '        "site": _site_of(settings, clock),\n', "")
-@pytest.mark.mutation(
-    MAKER, '        "system": load_system(settings["system"]) if "system" in settings else REFERENCE,\n', ""
-)
+@pytest.mark.mutation(MAKER, '        "system": _system_of(settings, temp_c),\n', "")
 def test_losses_and_house_are_the_configs() -> None:
     """``[device] system`` and ``[site]``: it is not refused any more, and not passed over."""
     with made(device={"system": "kostal_plenticore_10"}, site={"load": 800.0, "pv": 100.0}) as face:

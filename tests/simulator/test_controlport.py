@@ -98,7 +98,8 @@ def test_a_unit_that_cannot_do_that_says_so() -> None:
         ("[1]", "is not a JSON object; give one"),
         (
             "{}",
-            "do: is missing or unknown; give one of list, status, writes, start, stop, power_cycle, alarm, local",
+            "do: is missing or unknown; give one of list, status, writes, start,"
+            " stop, power_cycle, alarm, local, meter",
         ),
         ('{"do": "explode"}', "do: is missing or unknown; give one of list, status, writes"),
         ('{"do": "start"}', "fault: is missing; add it"),
@@ -137,7 +138,7 @@ def test_of_several_units_one_is_named() -> None:
     units = {number: Bench() for number in (1, 2)}
     quirky = {number: bench.unit for number, bench in units.items()}
     said = answer(quirky, b'{"do": "start", "fault": "busy"}')
-    assert said["error"] == "unit = None: there is no such unit here; give one of 1, 2"
+    assert said["error"] == "unit: is missing, and there are 2 units; give one of 1, 2"
     assert answer(quirky, b'{"do": "start", "fault": "busy", "unit": 2}') == {"ok": True, "unit": 2}
     assert (units[1].read("704.WSetMod"), units[2].read("704.WSetMod")) == ([0], Refusal.BUSY)
 

@@ -126,7 +126,11 @@ def test_a_personality_of_ones_own_is_a_path(tmp_path: Path) -> None:
         ('classes = ["odd"]', "classes.0 = 'odd': should be 'word-order', "),
         (
             'profile = "solax-gen4"\nbase = 0',
-            "profile brings a map of its own; leave out base, models and scale",
+            "profile brings a vendor's unit, which heeds nothing of base; leave that out, or profile",
+        ),
+        (
+            'profile = "solax-gen4"\nscale = "plain"\n[traits]\neffect = "none"\nremote = false',
+            "profile brings a vendor's unit, which heeds nothing of scale, traits.effect, traits.remote; leave",
         ),
         ("[traits]\ntimr = 1", "traits.timr: is not a known key; docs/personalities.md lists the keys"),
         (
@@ -202,6 +206,17 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
             load(name)
     with pytest.raises(PersonalityError, match=r"^odd.toml: is not TOML: .*; correct that place$"):
         parse("= 1", "odd.toml")
+
+
+@pytest.mark.mutation(FILE, "if found.name != stem:", "if False:")
+def test_a_personality_is_called_as_its_file(tmp_path: Path) -> None:
+    """Else a list, a message and a config would each call it otherwise."""
+    path = tmp_path / "other.toml"
+    path.write_text(LEAST, encoding="utf-8")
+    with pytest.raises(
+        PersonalityError, match=r"other\.toml: name = 'odd': is not the file's, 'other'.*; rename the file"
+    ):
+        load(path)
 
 
 # -- what is said of them -----------------------------------------------------------------------------

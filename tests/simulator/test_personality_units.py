@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simulator.controlport import answer
+from simulator.device import Device
+from simulator.faces.face import Face
 from simulator.layout import Refusal
+from simulator.personality import load
+from simulator.physics.site import DAY_S
 from tests.simulator.oddkit import ON_SUNSPEC, Odd
-from tests.simulator.simkit import HOUR_S, adu
+from tests.simulator.simkit import HOUR_S, ManualClock, adu
 
 
 @pytest.fixture
@@ -91,6 +96,37 @@ def test_fronius124(odd: Callable[[str], Odd]) -> None:
     assert unit.device.read(unit.device.layout.address(124, "StorCtl_Mod"), 1) == [2]
     unit.after(3600)
     assert unit.device.read(unit.device.layout.address(124, "StorCtl_Mod"), 1) == [0]
+
+
+@pytest.mark.mutation("simulator/personalities/fronius124.toml", 'timer = "persisted"', 'timer = "acts"')
+@pytest.mark.mutation(
+    "adapters/profiles/sunspec-124-fronius-gen24.toml", 'kept = ["InOutWRte_RvrtTms"]', "kept = []"
+)
+def test_the_timer_that_leaks_is_the_same_on_a_vendors_face(tmp_path: Path) -> None:
+    """Set by one client, killed with the process, and it ends the command of the next, who never wrote it."""
+    clock, known = ManualClock(), load("fronius124")
+
+    def powered() -> tuple[Device, Face]:
+        device = Device(
+            clock, traits=known.traits, models="legacy", base=40000, journal_path=tmp_path / "device.sqlite"
+        )
+        return device, Face(clock, "sunspec-124-fronius-gen24", journal_path=tmp_path / "face.sqlite")
+
+    def at(unit: Device | Face, name: str) -> int:
+        return unit.layout.address(124, name) if isinstance(unit, Device) else unit.span(name)[0]
+
+    for unit in powered():
+        assert unit.write(at(unit, "InOutWRte_RvrtTms"), [3600]) is None
+        unit._journal.close()  # the process died
+    clock.now_s += 30 * DAY_S
+    for unit in powered():
+        assert unit.read(at(unit, "InOutWRte_RvrtTms"), 1) == [3600]
+        assert unit.write(at(unit, "OutWRte"), [4000 if isinstance(unit, Face) else 400]) is None
+        assert unit.write(at(unit, "StorCtl_Mod"), [2]) is None
+        clock.now_s += 3601
+        unit.settle()
+        assert unit.read(at(unit, "StorCtl_Mod"), 1) == [0], type(unit)
+        unit.close()
 
 
 def test_sma(odd: Callable[[str], Odd]) -> None:
@@ -250,6 +286,14 @@ def test_wattsonic_busy(odd: Callable[[str], Odd]) -> None:
 def test_solaredge_single_session(odd: Callable[[str], Odd]) -> None:
     """Settings wait for register 0xF100; counters begin anew with the power."""
     unit = odd("solaredge_single_session")
+    assert unit.put(704, "WMaxLimPctEna", 1, 500) is None
+    unit.unit.write(0xF100, [1])
+    assert unit.number(704, "WMaxLimPctEna") == 0
+    unit.after(7)
+    assert (unit.number(704, "WMaxLimPctEna"), unit.unit.read(0xF100, 1)) == (1, [0])
+    unit.put(704, "WMaxLimPctEna", 0)
+    unit.unit.write(0xF100, [1])
+    unit.after(7)
     unit.pulse(2000, 0)
     unit.after(HOUR_S)
     assert unit.number(701, "TotWhInj", 4) == 2000

@@ -16,6 +16,7 @@ from tests.simulator.oddkit import Odd
 from tests.simulator.quirkkit import Bench, quirk
 from tests.simulator.simkit import HOUR_S, ManualClock
 
+BOUND = "simulator/quirks/bound.py"
 EXTRA = "simulator/quirks/extra.py"
 QUIRKS = "simulator/quirks/quirky.py"
 TABLE = "simulator/quirks/timetable.py"
@@ -263,7 +264,7 @@ def test_what_is_refused_is_tried_again() -> None:
     assert (bench.holds("802.SocRsvMax"), bench.holds("802.SoCRsvMin")) == ([800], [800])
 
 
-@pytest.mark.mutation(QUIRKS, "if size not in (1, sizes[", "if size in (99, sizes[")
+@pytest.mark.mutation(BOUND, "if size not in (1, sizes[", "if size in (99, sizes[")
 def test_there_is_a_word_for_each_slot() -> None:
     """Or one for all; anything else is said."""
     table = quirk("timetable", "802.SoCRsvMin", starts="begins", values="802")

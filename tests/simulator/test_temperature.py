@@ -26,7 +26,7 @@ def test_it_is_what_was_given(temp_c: float, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("temp_c", [3_276.8, -3_276.8, math.nan, math.inf])
-@pytest.mark.mutation("simulator/device.py", "if not -TEMP_C_MAX <= temp_c <= TEMP_C_MAX:", "if False:")
+@pytest.mark.mutation("simulator/device.py", "and not -TEMP_C_MAX <= temp_c <= TEMP_C_MAX:", "and False:")
 def test_what_the_register_cannot_hold_is_refused(temp_c: float, clock: ManualClock) -> None:
     """The sentinel would be among it; the message says what may be given."""
     with pytest.raises(ValueError, match=r"temp_c must be within -3276.7..3276.7, not"):
