@@ -274,11 +274,12 @@ class Device:
         """Make a reaction durable, then true: in this order, so that what failed to commit did not happen."""
         if reaction.durable:
             wall_s = self._clock.wall_s()
-            dated = tuple([_dated(e, wall_s - (now_s - e.at_s)) for e in reaction.entries])
             if self._stamped:
+                dated = [_dated(entry, wall_s - (now_s - entry.at_s)) for entry in reaction.entries]
                 self._journal.save(reaction.inverter.memory(now_s), dated, wall_s)
-            elif dated:
-                self._journal.note(dated)
+            else:
+                for entry in reaction.entries:
+                    self._journal.note(_dated(entry, wall_s - (now_s - entry.at_s)))
         self._inverter = reaction.inverter
 
     def _shown(self, now_s: float) -> Inverter | None:

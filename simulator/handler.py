@@ -88,7 +88,7 @@ class Answers:
         self.garbling: Final = {id_: unit for id_, unit in units.items() if isinstance(unit, Garbles)}
         self._woken: Final = woken
 
-    def answer(self, unit_id: int, pdu: bytes, *, may_write: bool = True) -> bytes:
+    def answer(self, unit_id: int, pdu: bytes, may_write: bool = True) -> bytes:
         """The answer to one request; never raises for what a client sent.
 
         ``may_write`` False: every write gets exception 01, as Modbus/TCP Security has it for a role that may not.
@@ -173,7 +173,7 @@ class TcpConversation:
 
     def reply(self, request: Request) -> bytes:
         transaction, unit, pdu = request
-        answer = self._answers.answer(unit, pdu, may_write=self._may_write)
+        answer = self._answers.answer(unit, pdu, self._may_write)
         frame = _MBAP.pack(transaction, 0, len(answer) + 1, unit) + answer
         garbling = self._answers.garbling
         return garbling[unit].garble(frame) if unit in garbling else frame

@@ -279,8 +279,7 @@ class Inverter:
         token = token if control.ena else 0
         ring = (entry, *self.ring)[:RING_LENGTH]
         changed = _put(self, control, settings, timer_ends_s, at_s, seq, rvrt_seq, token, ring)
-        steered = changed._steered(at_s, anew=True, now=energy, commanded_w=commanded_w)
-        return Reaction(steered, (entry,), True, True)
+        return Reaction(changed._steered(at_s, True, energy, commanded_w), (entry,), True, True)
 
     def released(self, at_s: float, cause: Cause, token: int = 0) -> Reaction:
         """End what is in force, whichever model it came from."""
@@ -321,7 +320,6 @@ class Inverter:
     def _steered(
         self,
         at_s: float,
-        *,
         anew: bool = False,
         now: BatteryState | None = None,
         commanded_w: float | None = None,

@@ -226,7 +226,8 @@ class Journal:
         """
         kept = tuple(entries)
         if self._database is None:
-            self.note(kept)
+            for entry in kept:
+                self.note(entry)
             return
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -234,10 +235,11 @@ class Journal:
             self._database.execute(_SAVE, (wall_s, *astuple(memory)))
         self._remember_tokens(kept)
 
-    def note(self, entries: tuple[Entry, ...]) -> None:
-        """Keep the new entries of a device without a file, which has no state to come back to."""
-        self._entries += entries
-        self._remember_tokens(entries)
+    def note(self, entry: Entry) -> None:
+        """Keep a new entry of a device without a file, which has no state to come back to."""
+        self._entries.append(entry)
+        if entry.token:
+            self._remember_tokens((entry,))
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry, oldest first; without a file the newest :data:`ENTRIES_MAX`."""

@@ -190,8 +190,9 @@ class Layout(Generic[Subject]):
         if target.skips and read_only is not None:
             return read_only
         found: dict[tuple[int, str], float] = {}
-        raws = target.unpack(target.pack(*values))
-        for (key, sentinel, symbols, times, over), raw in zip(target.points, raws, strict=True):
+        raws = iter(target.unpack(target.pack(*values)))
+        for key, sentinel, symbols, times, over in target.points:
+            raw = next(raws)
             if raw == sentinel or (symbols and raw not in symbols):
                 return Refusal.ILLEGAL_VALUE
             found[key] = raw * times if over == 1 else raw / over

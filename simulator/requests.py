@@ -213,7 +213,7 @@ def _wset(inverter: Inverter, values: Values, about: Parts, now_s: float) -> Rea
         if not inverter.plant.permits(set_point_w, now):
             return Reaction(inverter, accepted=False)
         settings = storage.released(inverter.settings)
-        return inverter.changed(control, settings, timer_ends_s, now_s, Cause.SET, now=now)
+        return inverter.changed(control, settings, timer_ends_s, now_s, Cause.SET, 0, now)
     if _TIMER not in values or traits.timer_restart == "set_point":
         timer_ends_s = inverter.timer_ends_s
     kept = replace(inverter, control=control)

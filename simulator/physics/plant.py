@@ -242,7 +242,7 @@ class Plant:
         ``now`` is what :meth:`at` says of ``at_s``, for who has asked it already.
         """
         if not self.system.dead_s:
-            return self._moved(at_s, target_w, now, follows=False)
+            return self._moved(at_s, target_w, now, False)
         return self._aimed(target_w, at_s, follows=False)
 
     def following(self, at_s: float) -> Plant:
@@ -252,7 +252,7 @@ class Plant:
 
     def _aimed(self, target_w: float, at_s: float, *, follows: bool) -> Plant:
         if not self.system.dead_s:
-            return self._moved(at_s, target_w, follows=follows)
+            return self._moved(at_s, target_w, None, follows)
         waiting_s = at_s + self.system.dead_s if self.waiting_s == math.inf else self.waiting_s
         return replace(
             self._anchored(at_s), follows=follows, waiting_w=target_w, waiting_s=waiting_s
@@ -332,7 +332,7 @@ class Plant:
         return self._moved(self.anchor.at_s, self.target_w)
 
     def _moved(
-        self, at_s: float, target_w: float, now: BatteryState | None = None, *, follows: bool | None = None
+        self, at_s: float, target_w: float, now: BatteryState | None = None, follows: bool | None = None
     ) -> Plant:
         """The anchor at ``at_s``, and from there on do what is asked for, as far as it can be done: one copy."""
         anchor, metered = self.anchor, {}

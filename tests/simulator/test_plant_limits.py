@@ -63,8 +63,8 @@ class TestReaction:
 
     @pytest.mark.mutation(
         PLANT,
-        "if not self.system.dead_s:\n            return self._moved(at_s, target_w, follows",
-        "if True:\n            return self._moved(at_s, target_w, follows",
+        "if not self.system.dead_s:\n            return self._moved(at_s, target_w, None, follows",
+        "if True:\n            return self._moved(at_s, target_w, None, follows",
     )
     def test_self_consumption_has_the_dead_time_too(self) -> None:
         """When it begins, and at each change of the house."""
@@ -81,7 +81,7 @@ class TestReaction:
     )
     @pytest.mark.mutation(
         PLANT,
-        "return self._moved(at_s, target_w, now, follows=False)",
+        "return self._moved(at_s, target_w, now, False)",
         "return self._moved(at_s + 1.0, target_w, now, follows=False)",
     )
     def test_who_knows_the_moment_already_says_the_same(self) -> None:
@@ -342,7 +342,7 @@ class TestHouse:
         "return self._aimed(target_w, at_s, follows=self.follows)",
     )
     @pytest.mark.mutation(
-        PLANT, "self._moved(at_s, target_w, now, follows=False)", "self._moved(at_s, target_w, now)"
+        PLANT, "self._moved(at_s, target_w, now, False)", "self._moved(at_s, target_w, now)"
     )
     @pytest.mark.parametrize("dead_s", [0.0, 2.0])
     def test_a_set_point_ends_it_and_following_begins_it_again(self, dead_s: float) -> None:

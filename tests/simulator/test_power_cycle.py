@@ -124,7 +124,24 @@ def test_the_caller_may_know_when_power_was_lost(
     assert value(device, 64900, "DisWhMil") == mwh
 
 
-@pytest.mark.mutation("simulator/device.py", "_dated(e, wall_s - (now_s - e.at_s))", "_dated(e, wall_s)")
+@pytest.mark.mutation(
+    "simulator/device.py", "note(_dated(entry, wall_s - (now_s - entry.at_s)))", "note(_dated(entry, wall_s))"
+)
+def test_without_a_journal_file_entries_are_dated_alike(clock: ManualClock) -> None:
+    """By the wall clock, and by when it happened, not by when somebody asked."""
+    device = Device(clock)
+    pulse(device, 2000, 60)
+    clock.now_s += 600
+
+    assert [(e.cause, round(e.at_s - START_WALL_S, 3)) for e in device.entries()] == [
+        (Cause.SET, 0.0),
+        (Cause.REVERSION, 60.0),
+    ]
+
+
+@pytest.mark.mutation(
+    "simulator/device.py", "[_dated(entry, wall_s - (now_s - entry.at_s))", "[_dated(entry, wall_s)"
+)
 def test_a_reversion_that_nobody_saw_is_journalled_at_its_time(switch_on: Start, clock: ManualClock) -> None:
     """The timer ran out while the device was on and unasked; then the power was lost."""
     pulse(switch_on(), 2000, 60)
