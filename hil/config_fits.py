@@ -26,7 +26,7 @@ _HAIR_WH: Final = 1e-9
 def unfit_device(device: DeviceSection) -> str | None:
     """Why there is no such battery: key, value, what is true and what to do; None if there can be one."""
     if device.system is not None:
-        if "round_trip_efficiency" in device.model_fields_set:
+        if given(device, "round_trip_efficiency"):
             return (
                 f"device.round_trip_efficiency = {device.round_trip_efficiency:g}: system = {device.system!r} has"
                 " losses of its own; remove one of them"
@@ -82,8 +82,8 @@ def fitting(pulse: PulseSection, device: DeviceSection, least_w: float, least_s:
         if duration_s > _seconds(device, power_w, room_wh):
             needed_wh = APPLIED_MAX * moved_wh(device, power_w, duration_s)
             raise ValueError(
-                f"device.{_named(device)}: {room_wh:.1f} Wh above reserve_wh are no room for {APPLIED_MAX} pulses that"
-                f" can be observed; make it {needed_wh:.1f} Wh at least"
+                f"device.{_named(device)}: {room_wh:.1f} Wh between stored_wh and reserve_wh are no room for"
+                f" {APPLIED_MAX} pulses that can be observed; let there be {needed_wh:.1f} Wh at least"
             )
     return pulse.model_copy(update={"power_w": float(power_w), "duration_s": float(duration_s)})
 

@@ -276,8 +276,9 @@ def unfit_fleet(fleet: FleetSection, config: Config) -> str | None:
             f" {config.device.capacity_wh:g}; give that at most"
         )
     for section, key in (("device", "serial"), ("link", "unit")):
-        if key in getattr(config, section).model_fields_set:
-            return f"{section}.{key}: a fleet's units are numbered; remove it"
+        if given(getattr(config, section), key):
+            value = getattr(getattr(config, section), key)
+            return f"{section}.{key} = {value}: a fleet's units are numbered; remove it"
     return None
 
 

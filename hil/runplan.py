@@ -102,8 +102,8 @@ def _fits(settings: configs.Config, name: str, permission: Permission) -> None:
                 )
         if (key := settings.only_served) is not None:
             raise configs.ConfigError(
-                f"{name}: {key}: is for hil simulate and for rehearsed benches; hil run makes the reference device, and"
-                " would not heed it: remove it, or give a bench config with --rehearse"
+                f"{name}: {key}: is for hil simulate{'' if key == '[fleet]' else ' and for rehearsed benches'}; hil run"
+                f" makes the reference device, and would not heed it: remove it, or {_instead(key, name)}"
             )
     elif not permission.rehearse:
         try:
@@ -267,3 +267,7 @@ def _default_folder(below: Path, label: str, started: datetime) -> Path:
     while path.exists():
         path, number = base.with_name(f"{base.name}-{number}"), number + 1
     return path
+
+
+def _instead(key: str, name: str) -> str:
+    return f"serve it: hil simulate {name}" if key == "[fleet]" else "give a bench config with --rehearse"

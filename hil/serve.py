@@ -178,7 +178,8 @@ def _unit(settings: Mapping[str, Any], journal: Path | None, key: str, faults: b
         why = (
             _why(error) if isinstance(error, OSError) else str(error).removeprefix(str(journal)).lstrip(": ")
         )
-        raise CannotServe(f"{key} = {journal}: {why}; nothing was started: give another path") from None
+        remedy = "" if "give another path" in why else ": give another path"
+        raise CannotServe(f"{key} = {journal}: {why}; nothing was started{remedy}") from None
 
 
 def _folder(path: Path) -> Path:
@@ -221,11 +222,11 @@ async def _control_port(
     first = config.link.unit if config.fleet is None else 1
 
     def lost_power(number: int) -> None:
-        """A serial line has nothing that could end."""
+        """Behind a gateway of a fleet, and on a line, connections stay; what waited is forgotten."""
         server = None if served is None else served.server
         if isinstance(server, FleetServer):
             server.lost_power(number - first)
-        elif isinstance(server, SimulatorServer):
+        elif isinstance(server, SimulatorServer) or (isinstance(server, SerialServer) and len(units) == 1):
             server.lost_power()
 
     numbered = {n: unit for n, unit in enumerate(units, first) if isinstance(unit, Quirky)}

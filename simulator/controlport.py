@@ -192,11 +192,11 @@ def _carried_out(unit: Quirky, asked: Any) -> dict[str, Any]:
                     "power_cycle: this kind of unit cannot; end the simulator and start it again"
                 )
         case Alarm(bits=0):
-            _ask(unit, "reset_alarm")()
+            _ask(unit, "reset_alarm", "alarm")()
         case Alarm():
-            _ask(unit, "raise_alarm")(asked.bits)
+            _ask(unit, "raise_alarm", "alarm")(asked.bits)
         case Local():
-            _ask(unit, "set_local")(asked.on)
+            _ask(unit, "set_local", "local")(asked.on)
         case ReadMeter():
             house: House | None = _ask(unit, "house", "meter")()
             if house is None:
@@ -205,11 +205,11 @@ def _carried_out(unit: Quirky, asked: Any) -> dict[str, Any]:
     return {}
 
 
-def _ask(unit: Quirky, name: str, called: str | None = None) -> Callable[..., Any]:
-    """What a unit offers besides registers. ``called``: what messages call it."""
+def _ask(unit: Quirky, name: str, called: str) -> Callable[..., Any]:
+    """What a unit offers besides registers. ``called``: what was asked for."""
     found: Callable[..., Any] | None = getattr(unit.unit, name, None)
     if found is None:
-        raise ControlRefused(f"{called or name}: this kind of unit cannot do that; use one of the others")
+        raise ControlRefused(f"{called}: this kind of unit cannot do that; use one of the others")
     return found
 
 

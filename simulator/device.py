@@ -212,6 +212,11 @@ class Device:
         now_s = self._settle()
         self._keep(Reaction(self._inverter.with_alarm(0, now_s), durable=True), now_s)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether somebody at the unit has the control, as of the last request."""
+        return self._inverter.local
+
     def set_local(self, local: bool) -> None:
         """Somebody at the unit takes the control, which ends what is in force, or gives it back."""
         now_s = self._settle()

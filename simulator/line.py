@@ -132,6 +132,11 @@ class SerialServer:
         for request in self._conversation.cut(data)[0]:
             self._counter.wait(partial(self._answer, request))
 
+    def lost_power(self) -> None:
+        """The one unit of this line was without power: what waited for its turn is forgotten."""
+        if self._counter is not None:
+            self._counter.close()
+
     def _answer(self, request: Request) -> None:
         self._say(self._conversation.reply(request))
 

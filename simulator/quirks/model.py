@@ -6,12 +6,16 @@ compared with, or set to, is the raw value of a register: a count, signed where 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Function = Literal[3, 4, 6, 16]
 Code = Annotated[int, Field(ge=0, le=255)]
+
+
+FACTOR_MAX: Final = 65_536.0
+"""More of anything than a register can hold."""
 
 
 class Part(BaseModel):
@@ -157,7 +161,7 @@ class Alter(_Placed):
     kind: Literal["alter"]
     value: int | None = None
     """This one …"""
-    factor: float | None = Field(default=None, gt=0)
+    factor: float | None = Field(default=None, gt=0, le=FACTOR_MAX)
     """… times this, rounded …"""
     step: int = Field(default=1, ge=1)
     """… up to the next multiple of this …"""

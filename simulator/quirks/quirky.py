@@ -11,8 +11,10 @@ order counts.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
@@ -70,6 +72,22 @@ _SHOWN: Final = (Mirror, Late, Shows, Counter, Coded)
 
 K = TypeVar("K", bound=Rule)
 
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _at_the_unit(unit: Unit) -> Iterator[None]:
+    """What the unit sets by itself it sets in local mode, too."""
+    local = bool(getattr(unit, "is_local", False))
+    take: Callable[[bool], None] | None = getattr(unit, "set_local", None) if local else None
+    if take is not None:
+        take(False)
+    try:
+        yield
+    finally:
+        if take is not None:
+            take(True)
+
 
 class Quirky:
     """``unit`` with what is wrong with it. A unit itself; one thread at a time.
@@ -98,7 +116,8 @@ class Quirky:
             self._due_s = self._slot_s = math.inf
             self._on_s = self._heard_s = -math.inf
             self._sort()
-            self._power_on(clock.mono_s())
+            for refused in self._power_on(clock.mono_s()):
+                raise PersonalityError(refused)
         except BaseException:
             self._wear.close()
             raise
@@ -227,7 +246,10 @@ class Quirky:
         if cycle is None:
             return False
         cycle()
-        self._power_on(self._clock.mono_s())
+        for refused in self._power_on(
+            self._clock.mono_s()
+        ):  # the power is on, whatever a fault wants besides
+            _log.error("%s", refused)
         return True
 
     @property
@@ -331,21 +353,25 @@ class Quirky:
 
     # -- by itself ------------------------------------------------------------------------------------
 
-    def _power_on(self, now_s: float) -> None:
+    def _power_on(self, now_s: float) -> list[str]:
+        """What the unit begins with, whoever has the control; what of it the unit refuses."""
         self._on_s, self._heard_s, self._stages = now_s, -math.inf, ()
         self._extra.power_on()
         for lives in self._by_kind.values():
             for live in lives:
                 self._begin(live, now_s)
-        for start in self._of(Start):
-            for span in start.spans:
-                if self.unit.write(span.start, span.words(start.rule.value)) is not None:
-                    raise PersonalityError(
-                        f"{self.personality.name}: start: {span.name} = {start.rule.value}: the unit refuses it;"
-                        " give a value that it takes"
-                    )
+        refused: list[str] = []
+        with _at_the_unit(self.unit):
+            for start in self._of(Start):
+                for span in start.spans:
+                    if self.unit.write(span.start, span.words(start.rule.value)) is not None:
+                        refused.append(
+                            f"{self.personality.name}: start: {span.name} = {start.rule.value}: the unit refuses it;"
+                            " give a value that it takes"
+                        )
         self._keep_timetables(now_s)
         self._sort()
+        return refused
 
     def _begin(self, live: Live[Rule], now_s: float) -> None:
         live.forget()

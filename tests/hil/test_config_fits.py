@@ -87,16 +87,16 @@ def test_a_benchs_pulse_is_the_envelopes_affair() -> None:
     [
         (
             "[device]\nstored_wh = 7501.0",
-            "device.stored_wh = 7501.0: 1.0 Wh above reserve_wh are no room for 2 pulses that can be observed; make it"
-            " 1.9 Wh at least",
+            "device.stored_wh = 7501.0: 1.0 Wh between stored_wh and reserve_wh are no room for 2 pulses that can be"
+            " observed; let there be 1.9 Wh at least",
         ),
         (
             "[device]\nreserve_wh = 20000.0",
-            "device.reserve_wh = 20000.0: 0.0 Wh above reserve_wh are no room",
+            "device.reserve_wh = 20000.0: 0.0 Wh between stored_wh and reserve_wh are no room",
         ),
         (
             "[device]\ncapacity_wh = 2.0",
-            "device.capacity_wh = 2.0: 1.0 Wh above reserve_wh are no room for 2 pulses",
+            "device.capacity_wh = 2.0: 1.0 Wh between stored_wh and reserve_wh are no room for 2 pulses",
         ),
         (
             "[device]\npower_w_max = 150.0",

@@ -175,7 +175,7 @@ def test_in_a_fleet_it_is_that_units_port() -> None:
         config = Config.model_validate({"simulator": {"control_port": 0}, "fleet": {"units": 2, "ports": 2}})
         units: list[Unit] = list(serve._units(config))
         served: Served = await serve._start(config, units, serve.Address("127.0.0.1", 0), None)
-        served.server.lost_power = lost.append  # type: ignore[union-attr,method-assign]
+        served.server.lost_power = lost.append  # type: ignore[assignment,method-assign]
         control = await serve._control_port(config, units, served)
         assert control is not None
         assert (await asked(control[1], do="power_cycle", unit=2))["ok"] is True

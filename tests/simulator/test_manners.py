@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 
@@ -198,6 +199,34 @@ class TestServiceDelay:
             return answers
 
         assert asyncio.run(asyncio.wait_for(run(), PATIENCE_S)) == READ_REPLY * 2
+
+    @pytest.mark.mutation(
+        "simulator/line.py",
+        "        if self._counter is not None:\n            self._counter.close()\n\n",
+        "\n",
+    )
+    def test_a_loss_of_power_forgets_what_waits_on_a_line(self, device: Device) -> None:
+        """What came before it is never answered; what comes after it is."""
+        from tests.simulator.test_rtu import READ as RTU_READ
+        from tests.simulator.test_rtu import READ_REPLY, heard
+
+        async def run() -> bytes:
+            server = SerialServer({1: device}, service_delay_s=DELAY_S)
+            port = os.open(await server.start(), os.O_RDWR | os.O_NOCTTY)
+            os.write(port, RTU_READ + RTU_READ)
+            await asyncio.sleep(DELAY_S / 2)
+            server.lost_power()
+            os.write(port, RTU_READ)
+            answers = await asyncio.to_thread(heard, port, len(READ_REPLY))
+            await asyncio.sleep(DELAY_S * 3)
+            os.set_blocking(port, False)
+            with suppress(BlockingIOError):
+                answers += os.read(port, 1024)
+            os.close(port)
+            await server.stop()
+            return answers
+
+        assert asyncio.run(asyncio.wait_for(run(), PATIENCE_S)) == READ_REPLY
 
 
 class Mumbling(Device):

@@ -47,6 +47,15 @@ SITE = Site(
 )
 
 by_system = pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.title.split(" (")[0])
+a_few_systems = pytest.mark.parametrize(
+    "system",
+    [
+        *SYSTEMS[:3],
+        *(pytest.param(system, marks=pytest.mark.slow) for system in SYSTEMS[3:]),
+    ],
+    ids=lambda s: s.title.split(" (")[0],
+)
+"""For what takes many seconds: the measured ones are slow, and what is in them is in the first three, too."""
 rarely = settings(derandomize=True, deadline=None, max_examples=2, phases=[Phase.generate])
 exact = settings(derandomize=True, deadline=None, max_examples=200, phases=[Phase.generate])
 seeds = st.integers(0, 2**32)
@@ -112,7 +121,7 @@ def one_way(plant: Plant) -> float:
 class TestEnergy:
     """Nothing is created, nothing is lost but by the losses."""
 
-    @by_system
+    @a_few_systems
     @rarely
     @given(seed=seeds)
     def test_a_year_balances_to_1_wh(self, system: System, seed: int) -> None:
@@ -141,7 +150,7 @@ class TestEnergy:
         assert meter.imported_wh - meter.exported_wh == pytest.approx(grid_wh, abs=1.0)
 
     @pytest.mark.mutation(PLANT, "anchor.charged_wh + flow.ac_wh", "anchor.charged_wh - flow.ac_wh")
-    @by_system
+    @a_few_systems
     @rarely
     @given(seed=seeds)
     def test_counters_never_fall_and_limits_hold(self, system: System, seed: int) -> None:

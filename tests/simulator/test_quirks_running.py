@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.framing import RtuFraming
+from simulator.device import Device
 from simulator.layout import Refusal
 from simulator.personality import PersonalityError
 from simulator.quirks.quirky import Quirky
 from tests.simulator.quirkkit import Bench, Sheet, personality, quirk
-from tests.simulator.simkit import ManualClock, adu
+from tests.simulator.simkit import ManualClock, adu, value
 
 QUIRKS = "simulator/quirks/quirky.py"
 STAGE = "simulator/quirks/stage.py"
@@ -296,3 +298,40 @@ def test_a_counter_that_reads_0_now_and_then() -> None:
     assert [bench.number("701.TotWhInj") for _ in range(6)] == [1234] * 4 + [0, 1234]
     bench.unit.stop("counter_glitches")
     assert [bench.number("701.TotWhInj") for _ in range(6)] == [1234] * 6
+
+
+@pytest.mark.mutation(QUIRKS, "with _at_the_unit(self.unit):", "if True:")
+def test_what_a_unit_begins_with_it_begins_with_in_local_mode(journal_path: Path) -> None:
+    """Who has the control may not be written past; the unit's own settings are nobody's writes."""
+    clock = ManualClock()
+    hidden = personality(quirk("start", "704.WSetRvrtTms", value=300))
+
+    def begun() -> tuple[Device, Quirky]:
+        device = Device(clock, journal_path=journal_path)
+        return device, Quirky(device, hidden, clock, journal_path)
+
+    device, unit = begun()
+    device.set_local(True)
+    assert unit.power_cycle()
+    assert (device.is_local, value(device, 704, "WSetRvrtTms")) == (True, 300)
+    unit.close()
+    device, unit = begun()
+    assert (device.is_local, value(device, 704, "WSetRvrtTms")) == (True, 300)
+    unit.close()
+
+
+@pytest.mark.mutation(
+    QUIRKS, '            _log.error("%s", refused)', "            raise PersonalityError(refused)"
+)
+def test_a_fault_that_the_unit_refuses_at_power_on_takes_nothing_else_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The power is on, the rest of the personality works, and the log says what was refused."""
+    clock = ManualClock()
+    device = Device(clock)
+    unit = Quirky(device, personality(quirk("start", "704.WSetRvrtTms", value=300)), clock)
+    unit.start("mine", quirks=personality(quirk("start", "704.WSet", value=60_000)).quirk)
+    assert unit.power_cycle()
+
+    assert value(device, 704, "WSetRvrtTms") == 300
+    assert "704.WSet = 60000: the unit refuses it" in caplog.text
