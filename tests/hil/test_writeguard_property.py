@@ -137,7 +137,7 @@ BEFORE: st.SearchStrategy[dict[int, int]] = st.one_of(
 
 
 @given(BEFORE, st.booleans(), st.lists(EVENT, min_size=3, max_size=14))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @pytest.mark.mutation(GUARD, "        elif need.duration_s is None:\n", "        elif False:\n")
 @pytest.mark.mutation(GUARD, "            self.energy_wh += need.energy_wh\n", "")
 def test_no_sequence_of_frames_breaks_the_envelope(

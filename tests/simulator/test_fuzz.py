@@ -26,7 +26,7 @@ FRAMES = 1_000_000
 ROUNDS = 10
 BLOCKS_MAX = 2_000
 """Python objects more than before; a leak of one for each frame would be hundreds of thousands."""
-SOCKET_FRAMES = 20_000
+SOCKET_FRAMES = 10_000
 PATIENCE_S = 100.0
 SPOILT = 0.1
 """Few enough that most segments have many frames."""
@@ -69,7 +69,7 @@ def test_rtu_frames(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_frames_over_a_socket() -> None:
-    """20,000 through real connections, in segments as they may come; whoever was cut off comes again."""
+    """10,000 through real connections, in segments as they may come; whoever was cut off comes again."""
     fuzz = Fuzz.of(SEED + 1, SPOILT)
     sent = asyncio.run(asyncio.wait_for(through_sockets(fuzz), PATIENCE_S))
     fuzz.check()

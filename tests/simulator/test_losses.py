@@ -21,7 +21,7 @@ from simulator.physics.losses import (
 )
 from simulator.physics.power import Piece
 
-exact = settings(derandomize=True, deadline=None, max_examples=200)
+exact = settings(derandomize=True, deadline=None, max_examples=80)
 
 POWERS_W = (200.0, 500.0, 1000.0, 2000.0, 5000.0)
 DISCHARGE_PCT = {

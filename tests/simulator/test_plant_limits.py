@@ -23,7 +23,7 @@ YEAR_S = 365 * 24 * HOUR_S
 TAPER = Taper(charge=((0.9, 0.5), (0.95, 0.25), (0.98, 0.1)), discharge=((0.2, 0.5), (0.1, 0.2)))
 RAMPED = System(title="ramped", ramp_w_per_s=200.0, dead_s=2.0, settling_s=4.6)
 
-exact = settings(derandomize=True, deadline=None, max_examples=200, phases=[Phase.generate])
+exact = settings(derandomize=True, deadline=None, max_examples=80, phases=[Phase.generate])
 powers_w = st.floats(-5000.0, 5000.0)
 
 

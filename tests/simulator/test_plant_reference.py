@@ -24,7 +24,7 @@ BATTERY = Battery()
 HOUR_S = 3600.0
 YEAR_S = 365 * 24 * HOUR_S
 
-exact = settings(derandomize=True, deadline=None, max_examples=200, phases=[Phase.generate])
+exact = settings(derandomize=True, deadline=None, max_examples=80, phases=[Phase.generate])
 seeds = st.integers(0, 2**32)
 powers_w = st.floats(-5000.0, 5000.0)
 spans_s = st.floats(0.0, 10 * HOUR_S)

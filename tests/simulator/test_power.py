@@ -16,7 +16,7 @@ POWER = "simulator/physics/power.py"
 powers_w = st.floats(-10_000.0, 10_000.0)
 ramps_w_per_s = st.one_of(st.just(math.inf), st.floats(1.0, 5000.0))
 taus_s = st.one_of(st.just(0.0), st.floats(0.05, 10.0))
-exact = settings(derandomize=True, deadline=None, max_examples=200)
+exact = settings(derandomize=True, deadline=None, max_examples=80)
 
 CONSTANT = Piece(10.0, math.inf, -1500.0, -1500.0)
 LINE = Piece(10.0, 30.0, -1000.0, 3000.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.physics.power import Piece
 from simulator.physics.site import DAY_S, Profile, ProfileUnusable, Site, load_profile, parse_profile
 
-exact = settings(derandomize=True, deadline=None, max_examples=200, phases=[Phase.generate])
+exact = settings(derandomize=True, deadline=None, max_examples=80, phases=[Phase.generate])
 HOUR_S = 3600.0
 SITE = "simulator/physics/site.py"
 
