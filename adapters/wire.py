@@ -84,10 +84,6 @@ class TcpWire:
             self._socket.close()
 
 
-DECIPHER_S: Final = 0.25
-"""Inside TLS a reply may still be on its way through both ends' ciphers, on a busy machine for as long."""
-
-
 class TlsWire(TcpWire):
     """A TCP connection inside TLS; its frames are Modbus/TCP's."""
 
@@ -106,10 +102,9 @@ class TlsWire(TcpWire):
             ) from error
 
     def receive(self, wait_s: float) -> bytes:
-        """As over TCP, but not before :data:`DECIPHER_S`. Bytes that are here count as come, though the time ran out
-        before they were deciphered."""
+        """As over TCP. Bytes that are here count as come, though the time ran out before they were deciphered."""
         while True:
-            data = super().receive(max(wait_s, DECIPHER_S))
+            data = super().receive(wait_s)
             if data or not select.select([self._socket], [], [], 0)[0]:
                 return data
             wait_s = 0.0

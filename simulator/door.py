@@ -29,6 +29,9 @@ class Door(socket.socket):
         """Takes over ``listener``'s descriptor; ``sessions_max`` 0 is no limit."""
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self.setblocking(False)
+        # Connections inherit it. asyncio would see to it, but not on a socket that it is given; and inside TLS a reply
+        # would then wait for the client to acknowledge the session tickets before it, for up to 40 ms.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sessions_max: Final = sessions_max
         self._newest_wins: Final = newest_wins
         self._inside: list[socket.socket] = []

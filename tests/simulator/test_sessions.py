@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import socket
 import ssl
@@ -18,6 +19,7 @@ import pytest
 from adapters.framing import RtuFraming
 from hil.certificates import Authority
 from simulator.device import Device
+from simulator.door import Door
 from simulator.server import SimulatorServer
 from simulator.tls import OPERATOR, ServerTls
 from tests.simulator.simkit import ManualClock, adu, read_pdu
@@ -218,3 +220,16 @@ def test_who_is_let_in_while_the_server_stops_is_let_go(device: Device, turns: i
                 assert late.recv(1) == b""
 
     asyncio.run(run())
+
+
+@pytest.mark.mutation(DOOR, "self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)", "pass")
+def test_what_a_server_says_is_sent_at_once() -> None:
+    """Not held back until the client has acknowledged what came before, as the session tickets of TLS."""
+    with (
+        Door(socket.create_server(("127.0.0.1", 0))) as door,
+        socket.create_connection(door.getsockname()),
+    ):
+        select.select([door], [], [], PATIENCE_S)
+        connection, _ = door.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
